@@ -1,0 +1,229 @@
+"""The schema: every key once, with its default, its meaning, its unit and its check.
+
+A key's type is its annotation; `X | None` means that the key is optional and `None` unsets it.
+Nothing else in the package gives a key a default. `free` keys may change when a run is resumed;
+all others identify the run.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+Check = Callable[[Any], str | None]
+
+
+def positive(value: float) -> str | None:
+    return None if value > 0 else "must be above 0"
+
+
+def non_negative(value: float) -> str | None:
+    return None if value >= 0 else "must be 0 or more"
+
+
+def fraction(value: float) -> str | None:
+    return None if 0 <= value < 1 else "must be at least 0 and below 1"
+
+
+def unit_interval(value: float) -> str | None:
+    return None if 0 <= value <= 1 else "must be between 0 and 1"
+
+
+def seed_range(value: int) -> str | None:
+    return None if 0 <= value < 2**32 else "must be between 0 and 4294967295"
+
+
+def all_positive(values: tuple[float, ...]) -> str | None:
+    return None if all(value > 0 for value in values) else "must hold only values above 0"
+
+
+def non_empty(value: str) -> str | None:
+    return None if value else "must not be empty"
+
+
+def choice(*names: str) -> Check:
+    """A check for one of `names`; the message lists them all."""
+
+    def check(value: str) -> str | None:
+        return None if value in names else f"must be one of {', '.join(names)}"
+
+    return check
+
+
+def key(default: Any, doc: str, check: Check | None = None, *, free: bool = False) -> Any:
+    """Declares one key.
+
+    Args:
+        default: the value when nobody sets the key.
+        doc: what it means, with its unit; shown by `jaxtrain check --print_config`.
+        check: value to a complaint ("must be above 0") or None. Never called with None, NaN or
+            an infinity: those are refused before.
+        free: whether a resumed run may change it.
+    """
+    metadata = {"doc": doc, "check": check, "free": free}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def section(kind: type) -> Any:
+    """A nested group of keys."""
+    return dataclasses.field(default_factory=kind)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where the examples come from."""
+
+    source: str = key("mnist", "kind of data: mnist (ships with jaxtrain) or idx")
+    path: str | None = key(None, "folder of the data; read by idx", non_empty, free=True)
+    train_split: str = key("train", "name of the split to train on", non_empty)
+    eval_split: str = key("test", "name of the split to evaluate on", non_empty)
+    holdout: int | None = key(
+        None,
+        "examples cut from the training split and evaluated on while training, to choose on",
+        positive,
+    )
+    num_classes: int | None = key(
+        None, "number of classes; None: one more than the largest training label", positive
+    )
+    class_names: tuple[str, ...] | None = key(
+        None, "one name a class, in label order; None: the source's names, else the numbers"
+    )
+    cache: str = key(
+        "auto",
+        "where decoded examples live: device, memory (the host's), or auto (device if small)",
+        choice("auto", "device", "memory"),
+        free=True,
+    )
+    threads: int = key(
+        2, "threads that read ahead when examples live in memory", positive, free=True
+    )
+    ahead: int = key(8, "batches read ahead when examples live in memory", positive, free=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MlpConfig:
+    """The `mlp` model."""
+
+    hidden_sizes: tuple[int, ...] = key((512,), "units of each hidden layer", all_positive)
+    activation: str = key("swish", "activation after each hidden layer")
+    dropout: float = key(0.0, "share of hidden units dropped while training", fraction)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The network."""
+
+    name: str = key("mlp", "mlp, or your own module as package.module:Class", non_empty)
+    dtype: str = key("float32", "dtype to compute in", choice("float32", "bfloat16"))
+    mlp: MlpConfig = section(MlpConfig)
+    args: dict[str, Any] = key({}, "arguments of your own module")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """How gradients become updates."""
+
+    name: str = key("adam", "sgd, adam or adamw")
+    learning_rate: float = key(1e-3, "peak learning rate", positive)
+    weight_decay: float = key(
+        0.0,
+        "weight decay: added to the gradient (sgd, adam) or decoupled (adamw)",
+        non_negative,
+    )
+    decay_rules: str = key(
+        "kernel=1; .*=0",
+        "factor on weight_decay by parameter name: 'PATTERN=FACTOR; ...', first match counts",
+        non_empty,
+    )
+    clip_norm: float | None = key(None, "largest global norm of the gradient", positive)
+    momentum: float | None = key(None, "momentum; read by sgd", fraction)
+    nesterov: bool = key(False, "Nesterov momentum; read by sgd")
+    b1: float | None = key(None, "first decay of adam and adamw; None: Optax's", fraction)
+    b2: float | None = key(None, "second decay of adam and adamw; None: Optax's", fraction)
+    eps: float | None = key(None, "epsilon of adam and adamw; None: Optax's", positive)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """The learning rate over the run."""
+
+    name: str = key("constant", "constant, cosine, linear, exponential or step")
+    warmup_steps: int | None = key(None, "steps of linear warm-up from 0", non_negative)
+    warmup_epochs: float | None = key(None, "epochs of linear warm-up from 0", non_negative)
+    end_factor: float = key(
+        0.0, "last rate over the peak rate; read by cosine and linear", unit_interval
+    )
+    decay_rate: float | None = key(
+        None, "factor for each decay_epochs (exponential) or boundary (step)", positive
+    )
+    decay_epochs: float | None = key(
+        None, "epochs in which exponential decays by decay_rate once", positive
+    )
+    boundaries: tuple[float, ...] = key(
+        (), "epochs at whose ends step multiplies the rate by decay_rate", all_positive
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How long, and how many examples an update."""
+
+    batch_size: int = key(128, "examples an update, over all devices", positive)
+    epochs: float | None = key(None, "passes over the training split; or set steps", positive)
+    steps: int | None = key(None, "updates; or set epochs", positive)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalConfig:
+    """Evaluation while training; the last step is always evaluated."""
+
+    batch_size: int = key(1000, "examples a batch, over all devices", positive, free=True)
+    every_steps: int | None = key(
+        None, "steps between evaluations; 0: only the last", non_negative, free=True
+    )
+    every_epochs: float | None = key(
+        None, "epochs between evaluations; 0: only the last", non_negative, free=True
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """Checkpoints; the last step is always saved."""
+
+    every_steps: int | None = key(
+        None, "steps between checkpoints; 0: only the last", non_negative, free=True
+    )
+    every_epochs: float | None = key(
+        None, "epochs between checkpoints; 0: only the last", non_negative, free=True
+    )
+    keep: int = key(3, "newest checkpoints to keep", positive, free=True)
+    best_metric: str | None = key(
+        None,
+        "also keep the checkpoint that is best by accuracy or loss; use data.holdout with it",
+        choice("accuracy", "loss"),
+        free=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportConfig:
+    """What is written while training."""
+
+    every_steps: int = key(100, "steps between reports; 0: only the last", non_negative, free=True)
+    tensorboard: bool = key(True, "write TensorBoard event files", free=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """One run, resolved. Frozen; made by `from_dict` only."""
+
+    seed: int = key(0, "seed of every random choice", seed_range)
+    data: DataConfig = section(DataConfig)
+    model: ModelConfig = section(ModelConfig)
+    optimizer: OptimizerConfig = section(OptimizerConfig)
+    schedule: ScheduleConfig = section(ScheduleConfig)
+    train: TrainConfig = section(TrainConfig)
+    eval: EvalConfig = section(EvalConfig)
+    checkpoint: CheckpointConfig = section(CheckpointConfig)
+    report: ReportConfig = section(ReportConfig)

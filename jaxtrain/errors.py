@@ -1,0 +1,42 @@
+"""Expected errors and the exit status of each.
+
+Every message is one line that names the value, the limit and the fix. The command line prints it
+without a traceback and exits with `status`; anything that is not a `JaxtrainError` is a fault of
+ours and exits with 1.
+"""
+
+
+class JaxtrainError(Exception):
+    """An expected error. `status` is what the process exits with."""
+
+    status = 1
+
+
+class UsageError(JaxtrainError):
+    """Bad usage, config or data, found before training starts."""
+
+    status = 2
+
+
+class DataError(JaxtrainError):
+    """Bad data found while running."""
+
+    status = 3
+
+
+class NonFiniteError(JaxtrainError):
+    """A loss or a model output that is NaN or infinite."""
+
+    status = 4
+
+
+class CheckpointError(JaxtrainError):
+    """A checkpoint that cannot be written or read."""
+
+    status = 5
+
+
+class Stopped(JaxtrainError):
+    """Stopped by SIGTERM or SIGINT after saving; the same command goes on from there."""
+
+    status = 75
