@@ -1,0 +1,218 @@
+"""`jaxtrain check`: what a run would do, and whether it would fail, before it is paid for."""
+
+import functools
+import json
+import shutil
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import rich.box
+
+from jaxtrain import config as configuration
+from jaxtrain import data, setup
+from jaxtrain.config import CheckRequest
+from jaxtrain.errors import JaxtrainError, UsageError
+from jaxtrain.optimizer import parameter_names
+from jaxtrain.report import sparkline
+from jaxtrain.setup import Run
+from jaxtrain.state import tree_bytes
+
+# More classes than this are summed up instead of listed.
+_LISTED_CLASSES = 30
+_SCHEDULE_POINTS = 60
+
+Report = dict[str, Any]
+
+
+def check(request: CheckRequest) -> int:
+    """Prints what the run would do and a verdict; nothing is trained and nothing is written.
+
+    Returns:
+        0 if training would start, else the exit status with which it would end.
+    """
+    report: Report = {"config": configuration.flatten(request.config)}
+    lines = _config_lines(request) if request.print_config else []
+    status = 0
+    try:
+        run = setup.build(request.config, request.devices)
+        report |= _describe(run, request)
+        lines += _lines(run, report)
+        report["verdict"] = (
+            f"ok: {request.config_name} would train {run.plan.total_steps:,} steps "
+            f"on {report['devices']['count']} devices"
+        )
+    except JaxtrainError as error:
+        status = error.status
+        report["verdict"] = f"would fail: {' '.join(str(error).splitlines())}"
+    report["ok"] = status == 0
+    if request.json:
+        report["sources"] = dict(request.sources)
+        lines = [json.dumps(report, allow_nan=False)]
+    else:
+        lines.append(_field("verdict", report["verdict"]))
+    sys.stdout.write("\n".join(lines) + "\n")
+    return status
+
+
+def _describe(run: Run, request: CheckRequest) -> Report:
+    """Everything that the report says, as JSON values."""
+    steps = run.plan.total_steps
+    points = np.unique(np.linspace(1, steps, min(steps, _SCHEDULE_POINTS)).round().astype(int))
+    rates = [float(run.fixed.schedule(int(step) - 1)) for step in points]
+    count = request.devices or run.mesh.size
+    report: Report = {
+        "data": {split.name: _split(run, split) for split in (run.dataset.train, run.dataset.eval)},
+        "class_names": list(run.dataset.class_names),
+        "steps": {
+            "total": steps,
+            "epochs": run.plan.epoch(steps),
+            "per_epoch": run.plan.examples / run.plan.batch_size,
+            "evaluations": sum(run.plan.events(s).evaluate for s in range(1, steps + 1)),
+            "checkpoints": sum(run.plan.events(s).save for s in range(1, steps + 1)),
+        },
+        "schedule": [{"step": int(s), "rate": r} for s, r in zip(points, rates, strict=True)],
+        "model": _model(run),
+        "devices": {"count": count, "rows_each": run.config.train.batch_size // count},
+    }
+    if request.batch is not None:
+        report["batch"] = _batch(run, request.batch)
+    return report
+
+
+def _split(run: Run, split: data.Split) -> Report:
+    counts = np.bincount(split.labels, minlength=run.dataset.num_classes)
+    return {
+        "examples": split.size,
+        "image_shape": list(split.image_shape),
+        "bytes": split.nbytes,
+        "fingerprint": split.fingerprint,
+        "per_class": counts.tolist(),
+    }
+
+
+def _model(run: Run) -> Report:
+    params = run.abstract.params
+    leaves = jax.tree.leaves(params)
+    image = jax.ShapeDtypeStruct((1, *run.image_shape), np.float32)
+    forward = jax.jit(functools.partial(run.fixed.model.apply, row=jnp.arange(1), key=None))
+    cost = forward.lower(params, run.abstract.collections, image).cost_analysis()
+    return {
+        "parameters": sum(int(np.prod(leaf.shape)) for leaf in leaves),
+        "parameter_bytes": tree_bytes(params),
+        "other_variable_bytes": tree_bytes(run.abstract.collections),
+        "optimizer_bytes": tree_bytes(run.abstract.opt_state),
+        "flops_per_image": int((cost or {}).get("flops", 0)),
+        "arrays": [
+            {"name": name, "shape": list(leaf.shape), "dtype": str(leaf.dtype)}
+            for name, leaf in zip(parameter_names(params), leaves, strict=True)
+        ],
+    }
+
+
+def _batch(run: Run, step: int) -> Report:
+    """The examples of one step's batch: the same on every machine, for ever."""
+    if not 1 <= step <= run.plan.total_steps:
+        raise UsageError(f"--batch={step} is outside the run's steps 1..{run.plan.total_steps}")
+    indices = run.sampler.indices(step)
+    return {
+        "step": step,
+        "indices": indices.tolist(),
+        "labels": run.dataset.train.labels[indices].tolist(),
+    }
+
+
+def _field(name: str, text: str) -> str:
+    return f"{name:<12}{text}"
+
+
+def _config_lines(request: CheckRequest) -> list[str]:
+    values = configuration.flatten(request.config)
+    docs = configuration.key_docs()
+    width = max(len(f"{key} = {value!r}") for key, value in values.items())
+    return [
+        f"{f'{key} = {value!r}':<{width}}  # {request.sources.get(key, 'default')}: {docs[key].doc}"
+        for key, value in values.items()
+    ]
+
+
+def _lines(run: Run, report: Report) -> list[str]:
+    """The report for a person."""
+    steps, model, devices = report["steps"], report["model"], report["devices"]
+    rates = [point["rate"] for point in report["schedule"]]
+    lines = _data_lines(run, report)
+    lines += [
+        _field(
+            "steps",
+            f"{steps['total']:,} of {run.plan.batch_size} images, {steps['epochs']:g} epochs of "
+            f"{steps['per_epoch']:g} steps; {steps['evaluations']} evaluations, "
+            f"{steps['checkpoints']} checkpoints",
+        ),
+        _field("schedule", f"{run.config.schedule.name} {sparkline(rates, len(rates))}"),
+        _field("", f"first {rates[0]:g}, highest {max(rates):g}, last {rates[-1]:g}"),
+        _layer_table(run),
+        _field(
+            "model",
+            f"{run.config.model.name}: {model['parameters']:,} parameters, "
+            f"{model['flops_per_image']:,} FLOPs an image",
+        ),
+        _field(
+            "memory",
+            f"parameters {model['parameter_bytes']:,} bytes, other variables "
+            f"{model['other_variable_bytes']:,}, optimizer {model['optimizer_bytes']:,}, on each "
+            "device; activations unknown",
+        ),
+        _field("devices", f"{devices['count']}: {devices['rows_each']} images a step on each"),
+    ]
+    if "batch" in report:
+        lines += _batch_lines(run, report["batch"])
+    return lines
+
+
+def _data_lines(run: Run, report: Report) -> list[str]:
+    names = list(report["data"])
+    first = next(iter(report["data"].values()))
+    shape = "x".join(map(str, first["image_shape"]))
+    sizes = ", ".join(f"{report['data'][name]['examples']:,} {name}" for name in names)
+    classes = run.dataset.class_names
+    lines = [_field("data", f"{run.config.data.source}: {sizes}; {shape}; {len(classes)} classes")]
+    if len(classes) > _LISTED_CLASSES:
+        for name in names:
+            counts = report["data"][name]["per_class"]
+            lines.append(_field("", f"{name}: {min(counts):,} to {max(counts):,} images a class"))
+        return lines
+    width = max(len("class"), *map(len, classes))
+    lines.append(_field("", f"{'class':<{width}}" + "".join(f"{name:>12}" for name in names)))
+    for index, label in enumerate(classes):
+        counts = "".join(f"{report['data'][name]['per_class'][index]:>12,}" for name in names)
+        lines.append(_field("", f"{label:<{width}}{counts}"))
+    return lines
+
+
+def _layer_table(run: Run) -> str:
+    """Flax's own table of layers, for one image."""
+    key = jax.random.key(0)
+    model = run.fixed.model
+    columns = max(shutil.get_terminal_size((100, 24)).columns, 80)
+    table: str = model.module.tabulate(
+        {"params": key, "dropout": key},
+        jnp.zeros((1, *run.image_shape), model.dtype),
+        compute_flops=True,
+        show_repeated=True,
+        console_kwargs={"width": columns, "force_terminal": False},
+        table_kwargs={"box": rich.box.SIMPLE_HEAD, "title": None},
+        **model.options(row=jnp.arange(1), train=False),
+    )
+    return "\n".join(line.rstrip() for line in table.splitlines() if line.strip())
+
+
+def _batch_lines(run: Run, batch: Report) -> list[str]:
+    lines = [_field("batch", f"step {batch['step']}: index and class of each example")]
+    names = [
+        f"{index}:{run.dataset.class_names[label]}"
+        for index, label in zip(batch["indices"], batch["labels"], strict=True)
+    ]
+    lines += [_field("", "  ".join(names[i : i + 8])) for i in range(0, len(names), 8)]
+    return lines

@@ -1,0 +1,98 @@
+"""`jaxtrain eval`: a run's checkpoint scored on one split, every example once."""
+
+import pathlib
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from jaxtrain import checkpoint, data, predictor, workdir
+from jaxtrain.config import EvalRequest, apply_overrides
+from jaxtrain.errors import UsageError
+from jaxtrain.evaluation import Evaluator, Results
+from jaxtrain.predictor import Predictor
+from jaxtrain.report import open_console
+
+
+def evaluate(request: EvalRequest) -> dict[str, Any]:
+    """Evaluates and returns the metrics; they are also written to the workdir, if it can be.
+
+    Raises:
+        JaxtrainError: see `jaxtrain.errors` for what each kind means.
+    """
+    began = time.perf_counter()
+    stored = workdir.read_run(request.workdir)
+    config = apply_overrides(stored.config, request.overrides)
+    directory, step = _locate(stored.path / "checkpoints", request.checkpoint)
+    model = predictor.load(directory, step, config)
+    split = data.open_split(
+        config.data, request.split or data.default_split(config.data), len(model.class_names)
+    )
+    _check_shape(model, split)
+    console = open_console(sys.stderr, time.perf_counter)
+    try:
+        console.message(f"evaluating step {step} on {split.size:,} examples of {split.name!r}")
+        evaluator = Evaluator(
+            model=model.model,
+            task=model.task,
+            split=split,
+            config=config.data,
+            batch_size=config.eval.batch_size,
+            mesh=model.mesh,
+            variables=model.abstract,
+        )
+        console.pause("evaluate")
+        results = evaluator.results(
+            model.variables, lambda done, total: console.batches("evaluate", done, total)
+        )
+        console.unpause()
+        metrics = evaluator.summary(results)
+        console.evaluation(step, split.name, metrics)
+        result = {
+            "status": "evaluated",
+            "step": step,
+            "eval": {"split": split.name, **metrics},
+            "seconds": round(time.perf_counter() - began, 3),
+            "workdir": str(stored.path),
+        }
+        full = {**result, "classes": _by_class(model, split, results)}
+        warning = workdir.try_write_eval(stored.path, f"{split.name}-{step}.json", full)
+        if warning is not None:
+            console.message(warning)
+    finally:
+        console.close()
+    return result
+
+
+def _locate(checkpoints: pathlib.Path, which: str) -> tuple[pathlib.Path, int]:
+    """The folder and the step of `last`, `best`, a step's number or a checkpoint's path."""
+    if which.isdigit() or which in ("last", "best"):
+        return checkpoints, checkpoint.resolve_step(checkpoints, which)
+    path = pathlib.Path(which)
+    if not path.is_dir() or not path.name.isdigit():
+        raise UsageError(
+            f"--checkpoint={which} is neither last, best, a step nor the folder of a checkpoint "
+            f"(as in {checkpoints / '100'})"
+        )
+    return path.parent, checkpoint.resolve_step(path.parent, path.name)
+
+
+def _check_shape(model: Predictor, split: data.Split) -> None:
+    if tuple(split.image_shape) != model.image_shape:
+        raise UsageError(
+            f"split {split.name!r} has images of shape {tuple(split.image_shape)}, but the model "
+            f"was trained on {model.image_shape}; give the data that it was trained for"
+        )
+
+
+def _by_class(model: Predictor, split: data.Split, results: Results) -> dict[str, Any]:
+    """Count and accuracy of each class that has examples."""
+    classes = len(model.class_names)
+    counts = np.bincount(split.labels, minlength=classes)
+    correct = np.bincount(split.labels[results["correct"]], minlength=classes)
+    return {
+        name: {"count": int(count), "accuracy": int(right) / int(count)}
+        for name, count, right in zip(model.class_names, counts, correct, strict=True)
+        if count
+    }

@@ -1,0 +1,100 @@
+"""The exact pass: every example of a split counted once, whatever the batch and the devices."""
+
+import collections
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxtrain import data
+from jaxtrain.config.schema import DataConfig
+from jaxtrain.errors import NonFiniteError
+from jaxtrain.feed import Feed
+from jaxtrain.models import Model
+from jaxtrain.parallel.compile import MAX_IN_FLIGHT
+from jaxtrain.parallel.mesh import pad_rows
+from jaxtrain.step import eval_step
+from jaxtrain.tasks import Task
+
+Results = dict[str, np.ndarray]
+
+
+class Evaluator:
+    """Evaluates any weights of one model on one split; compiled once, at construction."""
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        task: Task,
+        split: data.Split,
+        config: DataConfig,
+        batch_size: int,
+        mesh: Mesh,
+        variables: Any,
+    ) -> None:
+        """Compiles the pass.
+
+        Args:
+            model: the network.
+            task: what is kept of each example.
+            split: the examples.
+            config: where they are kept.
+            batch_size: rows of a batch over all devices; raised to a multiple of the devices, and
+                lowered to what the split needs.
+            mesh: the devices.
+            variables: abstract `TrainState.model`.
+        """
+        self.split = split
+        self._task = task
+        rows = pad_rows(min(batch_size, split.size), mesh)
+        self._indices = data.eval_indices(split.size, rows)
+        self._feed = Feed(split, config, mesh)
+        step = functools.partial(eval_step, model, task)
+        self._step = self._feed.compile(step, variables, rows, donate=False)
+
+    def results(self, variables: Any, tick: Callable[[int, int], None]) -> Results:
+        """The arrays of `Task.results` for every example, in data order, each `[examples]`.
+
+        Args:
+            variables: `TrainState.model`.
+            tick: told how many of how many batches were sent.
+        """
+        kept: list[Results] = []
+        pending: collections.deque[Any] = collections.deque()
+        feeds = self._feed.batches(self._indices)
+        for number, feed in enumerate(feeds, start=1):
+            if len(pending) == MAX_IN_FLIGHT:
+                kept.append(_unmasked(pending.popleft()))
+            pending.append(self._step(variables, feed))
+            tick(number, len(self._indices))
+        kept.extend(_unmasked(results) for results in pending)
+        joined = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+        counted = len(joined["correct"])
+        if counted != self.split.size:
+            raise RuntimeError(f"evaluation counted {counted} of {self.split.size} examples")
+        return joined
+
+    def summary(self, results: Results) -> dict[str, Any]:
+        """Loss, accuracy and count of `results`.
+
+        Raises:
+            NonFiniteError: some example's logits are not finite; an argmax would call it class 0.
+        """
+        bad = np.flatnonzero(~results["finite"])
+        if len(bad):
+            raise NonFiniteError(
+                f"the model's outputs are NaN or infinite for {len(bad)} of "
+                f"{len(results['finite'])} examples of split {self.split.name!r}, first for example {bad[0]}; "
+                "this evaluation was not recorded"
+            )
+        return self._task.summary(results)
+
+
+def _unmasked(results: Any) -> Results:
+    host = jax.device_get(results)
+    mask = host.pop("mask")
+    return {name: values[mask] for name, values in host.items()}

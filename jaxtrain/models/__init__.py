@@ -1,0 +1,108 @@
+"""Networks by name, behind one small interface."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import jax.typing
+
+from jaxtrain.config.choices import unknown
+from jaxtrain.config.schema import ModelConfig
+from jaxtrain.errors import UsageError
+from jaxtrain.models import mlp, user
+
+Variables = dict[str, Any]
+
+Builder = Callable[[ModelConfig, int, jax.typing.DTypeLike], nn.Module]
+
+MODELS: dict[str, Builder] = {
+    "mlp": lambda config, classes, dtype: mlp.build(config.mlp, classes, dtype),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A network as pure functions.
+
+    Attributes:
+        module: the Linen module.
+        dtype: what images are cast to before the module sees them.
+        takes: names among `row` and `train` that the module's call takes.
+    """
+
+    module: nn.Module
+    dtype: jax.typing.DTypeLike
+    takes: frozenset[str]
+
+    def init(self, key: jax.Array, image: jax.Array) -> tuple[Variables, Variables]:
+        """Initial (parameters, other collections) for float images `[batch, H, W, C]`."""
+        options = self.options(row=jnp.arange(image.shape[0]), train=False)
+        variables = dict(self.module.init({"params": key, "dropout": key}, image, **options))
+        variables = nn.meta.unbox(variables)
+        return variables.pop("params", {}), variables
+
+    def apply(
+        self,
+        params: Variables,
+        collections: Variables,
+        image: jax.Array,
+        *,
+        row: jax.Array,
+        key: jax.Array | None,
+    ) -> tuple[jax.Array, Variables]:
+        """Runs the network; `key` is given while training, None in evaluation.
+
+        Args:
+            params: the parameters.
+            collections: all other variables (batch statistics).
+            image: float `[batch, H, W, C]`, normalised.
+            row: int32 `[batch]`, rows in the global batch.
+            key: key of this step's dropout; None turns training behaviour off.
+
+        Returns:
+            Logits float32 `[batch, classes]`, and the collections after the call (unchanged in
+            evaluation).
+        """
+        variables = {"params": params, **collections}
+        image = image.astype(self.dtype)
+        options = self.options(row=row, train=key is not None)
+        if key is None:
+            logits: Any = self.module.apply(variables, image, **options)
+            return logits.astype(jnp.float32), collections
+        logits, updated = self.module.apply(
+            variables, image, rngs={"dropout": key}, mutable=list(collections), **options
+        )
+        return logits.astype(jnp.float32), nn.meta.unbox(dict(updated))
+
+    def options(self, **options: Any) -> Mapping[str, Any]:
+        """Those of `options` that the module's call takes."""
+        return {name: value for name, value in options.items() if name in self.takes}
+
+
+def build(config: ModelConfig, num_classes: int) -> Model:
+    """The model that `config.name` names.
+
+    Args:
+        config: the `model` section.
+        num_classes: how many logits it must have.
+
+    Raises:
+        UsageError: an unknown name, arguments that do not fit, or `model.args` for a model that
+            does not read them.
+    """
+    dtype = jnp.dtype(config.dtype)
+    if ":" in config.name:
+        module = user.build(config.name, config.args, num_classes, dtype)
+    elif config.name not in MODELS:
+        raise unknown("model.name", config.name, [*MODELS, "package.module:Class"])
+    elif config.args:
+        raise UsageError(
+            f"model.args={config.args} is set, but {config.name} does not read it; "
+            f"set model.{config.name}.* instead"
+        )
+    else:
+        module = MODELS[config.name](config, num_classes, dtype)
+    return Model(module, dtype, user.call_parameters(module))

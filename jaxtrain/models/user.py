@@ -1,0 +1,68 @@
+"""A user's own module, `model.name=package.module:Class`, Linen or NNX.
+
+The contract: `Class(**model.args)`, with `num_classes` and `dtype` passed as well where the class
+takes them; called with images `[batch, H, W, C]` and, where it takes it, `train`; returns logits
+`[batch, classes]`. An NNX class takes the keyword `rngs` when it is made, as is usual there.
+"""
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax.typing
+from flax import nnx
+
+from jaxtrain.errors import UsageError
+
+
+def build(
+    name: str, args: Mapping[str, Any], num_classes: int, dtype: jax.typing.DTypeLike
+) -> nn.Module:
+    """Imports and makes the module.
+
+    Args:
+        name: `package.module:Class`.
+        args: arguments of the class.
+        num_classes: passed on where the class takes it and `args` does not hold it.
+        dtype: the dtype to compute in, passed on likewise.
+
+    Raises:
+        UsageError: the module or the class cannot be imported, is neither kind of module, or
+            does not take `args`.
+    """
+    kind = _import(name)
+    taken = inspect.signature(kind).parameters
+    offered = {"num_classes": num_classes, "dtype": dtype}
+    arguments = {key: value for key, value in offered.items() if key in taken} | dict(args)
+    try:
+        if issubclass(kind, nn.Module):
+            return kind(**arguments)
+        inspect.signature(kind).bind(rngs=None, **arguments)
+    except TypeError as error:
+        raise UsageError(f"model.args={dict(args)} does not fit {name}: {error}") from error
+    return nnx.bridge.to_linen(kind, **arguments)
+
+
+def call_parameters(module: nn.Module) -> frozenset[str]:
+    """Names that a module's `__call__` takes, to know whether it wants `train` or `row`."""
+    kind: Any = module.nnx_class if isinstance(module, nnx.bridge.ToLinen) else type(module)
+    return frozenset(inspect.signature(kind.__call__).parameters)
+
+
+def _import(name: str) -> Any:
+    module_name, _, class_name = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a user's module may raise anything while it is imported
+        raise UsageError(
+            f"model.name={name!r}: {module_name} cannot be imported "
+            f"({type(error).__name__}: {error}); it must be installed or lie in the current folder"
+        ) from error
+    kind = getattr(module, class_name, None)
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module | nnx.Module)):
+        raise UsageError(
+            f"model.name={name!r}: {module_name} has no Linen or NNX module class {class_name!r}"
+        )
+    return kind

@@ -1,0 +1,207 @@
+"""Optimizers and learning-rate schedules, by explicit tables over Optax."""
+
+import dataclasses
+import fractions
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import optax
+
+from jaxtrain import rules
+from jaxtrain.config.choices import refuse_unread, unknown
+from jaxtrain.config.schema import OptimizerConfig, ScheduleConfig
+from jaxtrain.errors import UsageError
+
+Schedule = Callable[[Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    """A row of a table: how to build it, and which keys of its section it reads."""
+
+    build: Callable[..., Any]
+    reads: frozenset[str] = frozenset()
+
+
+def _set(config: OptimizerConfig, *names: str) -> dict[str, float]:
+    """The optional keys that are set; Optax has the defaults of the others."""
+    values = {name: getattr(config, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _sgd(config: OptimizerConfig, decay: optax.GradientTransformation) -> list[Any]:
+    if config.momentum is None:
+        if config.nesterov:
+            raise UsageError("optimizer.nesterov=True needs optimizer.momentum; set it to 0.9")
+        return [decay]
+    return [decay, optax.trace(config.momentum, nesterov=config.nesterov)]
+
+
+def _adam(config: OptimizerConfig, decay: optax.GradientTransformation) -> list[Any]:
+    return [decay, optax.scale_by_adam(**_set(config, "b1", "b2", "eps"))]
+
+
+def _adamw(config: OptimizerConfig, decay: optax.GradientTransformation) -> list[Any]:
+    return [optax.scale_by_adam(**_set(config, "b1", "b2", "eps")), decay]
+
+
+OPTIMIZERS = {
+    "adam": _Choice(_adam, frozenset({"b1", "b2", "eps"})),
+    "adamw": _Choice(_adamw, frozenset({"b1", "b2", "eps"})),
+    "sgd": _Choice(_sgd, frozenset({"momentum", "nesterov"})),
+}
+_COMMON = frozenset({"name", "learning_rate", "weight_decay", "decay_rules", "clip_norm"})
+
+
+def build(config: OptimizerConfig, schedule: Schedule, params: Any) -> optax.GradientTransformation:
+    """The gradient transformation.
+
+    The order is clipping, then the optimizer, with weight decay added to the gradient before it
+    (sgd, adam: L2 regularisation) or to its update after it (adamw: decoupled, Loshchilov and
+    Hutter, 2019), then the learning rate.
+
+    Args:
+        config: the `optimizer` section.
+        schedule: finished updates to learning rate.
+        params: the parameters, abstract or not; their names are matched with the rules.
+
+    Raises:
+        UsageError: an unknown name, a key that it does not read, or rules that do not fit.
+    """
+    if config.name not in OPTIMIZERS:
+        raise unknown("optimizer.name", config.name, OPTIMIZERS)
+    choice = OPTIMIZERS[config.name]
+    refuse_unread("optimizer", config, _COMMON, choice.reads)
+    clip = [] if config.clip_norm is None else [optax.clip_by_global_norm(config.clip_norm)]
+    parts = choice.build(config, _decay(config, params))
+    return optax.chain(*clip, *parts, optax.scale_by_learning_rate(schedule))
+
+
+def _decay(config: OptimizerConfig, params: Any) -> optax.GradientTransformation:
+    """Weight decay: one masked transformation for each factor in the rules above 0."""
+    factors = rules.parse_factors(config.decay_rules, "optimizer.decay_rules")
+    if config.weight_decay == 0.0:
+        return optax.identity()
+    by_name = rules.resolve(factors, parameter_names(params), "optimizer.decay_rules")
+    parts = []
+    for factor in sorted(set(by_name.values()) - {0.0}):
+        mask = jax.tree.unflatten(
+            jax.tree.structure(params), [value == factor for value in by_name.values()]
+        )
+        parts.append(optax.add_decayed_weights(config.weight_decay * factor, mask))
+    return optax.chain(*parts)
+
+
+def parameter_names(params: Any) -> list[str]:
+    """Every parameter's path joined with `/`, in the order of `jax.tree.leaves`."""
+    paths = [path for path, _ in jax.tree.leaves_with_path(params)]
+    return [jax.tree_util.keystr(path, simple=True, separator="/") for path in paths]
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """What a schedule needs to know of the run.
+
+    Attributes:
+        total_steps: updates in the run, N.
+        warmup_steps: updates of linear warm-up, W, at most N - 2 unless 0.
+        steps_per_epoch: examples / batch size, exactly.
+    """
+
+    total_steps: int
+    warmup_steps: int
+    steps_per_epoch: fractions.Fraction
+
+    @property
+    def decay_steps(self) -> int:
+        """Updates from the peak to the end value: N - 1 - W, so that update N uses the end value.
+
+        At least 1, for a run of a single update.
+        """
+        return max(self.total_steps - 1 - self.warmup_steps, 1)
+
+
+def _constant(config: ScheduleConfig, peak: float, span: Span) -> Schedule:
+    return optax.constant_schedule(peak)
+
+
+def _cosine(config: ScheduleConfig, peak: float, span: Span) -> Schedule:
+    return optax.cosine_decay_schedule(peak, span.decay_steps, config.end_factor)
+
+
+def _linear(config: ScheduleConfig, peak: float, span: Span) -> Schedule:
+    return optax.linear_schedule(peak, peak * config.end_factor, span.decay_steps)
+
+
+def _exponential(config: ScheduleConfig, peak: float, span: Span) -> Schedule:
+    rate = _needed(config, "decay_rate")
+    steps = _needed(config, "decay_epochs") * float(span.steps_per_epoch)
+    return optax.exponential_decay(peak, steps, rate)
+
+
+def _step(config: ScheduleConfig, peak: float, span: Span) -> Schedule:
+    rate = _needed(config, "decay_rate")
+    if not config.boundaries:
+        raise UsageError("schedule.name='step' needs schedule.boundaries, as in 30,60,80 (epochs)")
+    ends = [math.ceil(fractions.Fraction(str(k)) * span.steps_per_epoch) for k in config.boundaries]
+    for epoch, end in zip(config.boundaries, ends, strict=True):
+        if not span.warmup_steps < end < span.total_steps:
+            raise UsageError(
+                f"schedule.boundaries: epoch {epoch:g} ends at step {end}, outside the "
+                f"{span.total_steps - span.warmup_steps} steps from the end of warm-up "
+                f"({span.warmup_steps}) to the end of the run ({span.total_steps}); drop it"
+            )
+    if len(set(ends)) < len(ends):
+        raise UsageError(f"schedule.boundaries={config.boundaries} holds the same step twice")
+    return optax.piecewise_constant_schedule(peak, {end - span.warmup_steps: rate for end in ends})
+
+
+def _needed(config: ScheduleConfig, name: str) -> float:
+    value = getattr(config, name)
+    if value is None:
+        raise UsageError(
+            f"schedule.name={config.name!r} needs schedule.{name}; add --config.schedule.{name}=..."
+        )
+    return float(value)
+
+
+SCHEDULES = {
+    "constant": _Choice(_constant),
+    "cosine": _Choice(_cosine, frozenset({"end_factor"})),
+    "exponential": _Choice(_exponential, frozenset({"decay_rate", "decay_epochs"})),
+    "linear": _Choice(_linear, frozenset({"end_factor"})),
+    "step": _Choice(_step, frozenset({"decay_rate", "boundaries"})),
+}
+
+
+def build_schedule(config: ScheduleConfig, peak: float, span: Span) -> Schedule:
+    """Finished updates to learning rate: update s uses the value at s - 1.
+
+    With W steps of warm-up and t = s - 1: peak * t / W for t < W. After that, with u = t - W,
+    D = N - 1 - W and e the end factor:
+
+        constant     peak
+        cosine       peak * (e + (1 - e) * (1 + cos(pi * u / D)) / 2)  (Loshchilov, Hutter, 2017)
+        linear       peak * (1 - (1 - e) * u / D)
+        exponential  peak * decay_rate ** (u / (decay_epochs * steps per epoch))
+        step         peak * decay_rate ** (boundaries whose epoch has ended by update t)
+
+    Args:
+        config: the `schedule` section.
+        peak: the rate at the end of warm-up.
+        span: the run's length.
+
+    Raises:
+        UsageError: an unknown name, a key that it does not read, or one that it needs.
+    """
+    if config.name not in SCHEDULES:
+        raise unknown("schedule.name", config.name, SCHEDULES)
+    choice = SCHEDULES[config.name]
+    refuse_unread("schedule", config, {"name", "warmup_steps", "warmup_epochs"}, choice.reads)
+    main: Schedule = choice.build(config, peak, span)
+    if not span.warmup_steps:
+        return main
+    warmup = optax.linear_schedule(0.0, peak, span.warmup_steps)
+    return optax.join_schedules([warmup, main], [span.warmup_steps])

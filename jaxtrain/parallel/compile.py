@@ -1,0 +1,45 @@
+"""Compiling a pure step for a mesh."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from jaxtrain.parallel.mesh import over_rows, replicated
+
+# Steps that may be in flight at once. With no bound, several CPU devices in one process deadlock
+# in an all-reduce.
+MAX_IN_FLIGHT = 4
+
+
+def compile_step(
+    step: Callable[..., Any],
+    mesh: Mesh,
+    state: Any,
+    resident: Any,
+    feed: Any,
+    *,
+    donate: bool,
+) -> Callable[..., Any]:
+    """Compiles `step(state, resident, feed)` ahead of its first call.
+
+    Args:
+        step: a pure function. All that it returns is replicated.
+        mesh: the devices.
+        state: abstract; replicated.
+        resident: abstract; replicated; None if the feed is the whole batch.
+        feed: abstract; its rows are split over the mesh's `data` axis.
+        donate: whether `state` may be overwritten.
+
+    Returns:
+        The compiled function; its feed may be NumPy.
+    """
+    everywhere = replicated(mesh)
+    jitted = jax.jit(
+        step,
+        in_shardings=(everywhere, everywhere, over_rows(mesh)),
+        out_shardings=everywhere,
+        donate_argnums=(0,) if donate else (),
+    )
+    return jitted.lower(state, resident, feed).compile()

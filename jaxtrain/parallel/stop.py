@@ -1,0 +1,63 @@
+"""Stopping on SIGTERM and SIGINT between two steps."""
+
+import os
+import signal
+import threading
+import types
+from collections.abc import Callable
+from typing import Any, Self
+
+SECOND_SIGNAL_STATUS = 130
+
+
+class StopRequest:
+    """Remembers that a stop was asked for; a second signal ends the process at once.
+
+    The first signal only sets a flag, which the loop reads between steps, so that the run ends on
+    a saved step. A compilation cannot be interrupted and Python runs no handler inside it, so
+    signal numbers are read from a wake-up pipe by a thread, which also acts on the second signal.
+
+    Use it as a context manager in the main thread; the former handlers come back at its end.
+    """
+
+    _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self, on_second: Callable[[], None]) -> None:
+        """Nothing is installed yet; `on_second` runs just before a second signal's exit."""
+        self._on_second = on_second
+        self._stop = threading.Event()
+        self._former: dict[int, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        """Whether a first signal came."""
+        return self._stop.is_set()
+
+    def __enter__(self) -> Self:
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+        for number in self._SIGNALS:
+            self._former[number] = signal.signal(number, _ignore)
+        self._former_wakeup = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, name="jaxtrain-signals", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._former_wakeup)
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+        os.close(self._write_end)
+
+    def _watch(self) -> None:
+        with open(self._read_end, "rb", buffering=0) as pipe:
+            while numbers := pipe.read(1):
+                if numbers[0] not in self._SIGNALS:
+                    continue
+                if self._stop.is_set():
+                    self._on_second()
+                    os._exit(SECOND_SIGNAL_STATUS)
+                self._stop.set()
+
+
+def _ignore(number: int, frame: types.FrameType | None) -> None:
+    """A Python-level handler, so that the signal reaches the wake-up pipe and nothing else."""

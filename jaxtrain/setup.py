@@ -1,0 +1,122 @@
+"""Config to Run: everything that is decided before the first step, and nothing written yet."""
+
+import dataclasses
+import fractions
+import functools
+import importlib.metadata
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxtrain import data, models, optimizer, plan, state
+from jaxtrain.config import Config, to_dict
+from jaxtrain.errors import UsageError
+from jaxtrain.parallel.mesh import data_mesh, on_mesh, replicated
+from jaxtrain.state import TrainState
+from jaxtrain.step import Fixed
+from jaxtrain.tasks import CLASSIFICATION
+
+_VERSIONED = ("jaxtrain", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A checked run.
+
+    Attributes:
+        config: the resolved config.
+        dataset: the training and evaluation splits and the classes.
+        sampler: step to example indices of the training split.
+        plan: steps and events.
+        mesh: the devices.
+        fixed: model, task, optimizer, schedule.
+        abstract: the state's shapes, dtypes and shardings.
+    """
+
+    config: Config
+    dataset: data.Dataset
+    sampler: data.Sampler
+    plan: plan.Plan
+    mesh: Mesh
+    fixed: Fixed
+    abstract: TrainState
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Shape of one example."""
+        return self.dataset.train.image_shape
+
+    def create_state(self) -> TrainState:
+        """The state before the first update, on the devices."""
+        create = functools.partial(
+            state.create, self.fixed.model, self.fixed.optimizer, image_shape=self.image_shape
+        )
+        compiled = jax.jit(create, out_shardings=replicated(self.mesh))
+        return compiled(seed=np.uint32(self.config.seed))
+
+
+def build(config: Config, devices: int | None = None) -> Run:
+    """Checks a config against its data, its model and the devices.
+
+    Args:
+        config: the resolved config.
+        devices: how many devices the batch must divide over; None: those that are here.
+
+    Raises:
+        UsageError: an unknown name, a key that nothing reads, missing or bad data, a batch that
+            does not divide over the devices, a warm-up that does not fit, or a model that does
+            not take the images or give the classes.
+    """
+    mesh = data_mesh(jax.local_devices())
+    dataset = data.open_dataset(config.data)
+    sampler = data.Sampler(dataset.train.size, config.train.batch_size, config.seed)
+    run_plan = plan.build(
+        config.train, config.eval, config.checkpoint, config.report, dataset.train.size
+    )
+    _check_divides(config.train.batch_size, devices or mesh.size)
+    schedule = optimizer.build_schedule(
+        config.schedule, config.optimizer.learning_rate, _span(config, run_plan)
+    )
+    model = models.build(config.model, dataset.num_classes)
+    variables = state.abstract_model(model, dataset.train.image_shape, dataset.num_classes)
+    transformation = optimizer.build(config.optimizer, schedule, variables["params"])
+    fixed = Fixed(model, CLASSIFICATION, transformation, schedule, config.report.every_steps)
+    create = functools.partial(
+        state.create, model, transformation, image_shape=dataset.train.image_shape
+    )
+    abstract = on_mesh(jax.eval_shape(create, seed=np.uint32(config.seed)), mesh)
+    return Run(config, dataset, sampler, run_plan, mesh, fixed, abstract)
+
+
+def _check_divides(batch_size: int, devices: int) -> None:
+    """Refuses a batch that does not divide over the devices.
+
+    Raises:
+        UsageError: names the nearest sizes that do.
+    """
+    if batch_size % devices:
+        near = sorted(set(plan.nearest_divisible(batch_size, devices)))
+        raise UsageError(
+            f"train.batch_size={batch_size} does not divide over {devices} devices; "
+            f"try {' or '.join(map(str, near))}"
+        )
+
+
+def _span(config: Config, run_plan: plan.Plan) -> optimizer.Span:
+    steps_per_epoch = fractions.Fraction(run_plan.examples, run_plan.batch_size)
+    return optimizer.Span(
+        run_plan.total_steps, run_plan.warmup_steps(config.schedule), steps_per_epoch
+    )
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """What a checkpoint says of the run that made it, as JSON values."""
+    return {
+        "config": to_dict(run.config),
+        "class_names": list(run.dataset.class_names),
+        "image_shape": list(run.image_shape),
+        "data": {"train": run.dataset.train.fingerprint, "eval": run.dataset.eval.fingerprint},
+        "versions": {name: importlib.metadata.version(name) for name in _VERSIONED},
+    }

@@ -1,0 +1,150 @@
+"""The training state and its creation."""
+
+import functools
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jaxtrain import keys
+from jaxtrain.errors import UsageError
+from jaxtrain.models import Model
+from jaxtrain.tasks import Interval
+
+
+@flax.struct.dataclass
+class TrainState:
+    """Everything that training carries from one step to the next.
+
+    Attributes:
+        step: int32 `[]`, finished updates.
+        seed: uint32 `[]`, seed of every random choice.
+        params: parameters, float32.
+        collections: the model's other variables (batch statistics).
+        opt_state: Optax's state.
+        interval: sums of the report interval that is under way; part of the state, so that a run
+            resumed in the middle of an interval reports the same numbers.
+    """
+
+    step: jax.Array
+    seed: jax.Array
+    params: Any
+    collections: Any
+    opt_state: Any
+    interval: Interval
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The part that evaluation needs."""
+        return {"params": self.params, "collections": self.collections}
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """The part that only training needs."""
+        return {
+            "step": self.step,
+            "seed": self.seed,
+            "opt_state": self.opt_state,
+            "interval": self.interval,
+        }
+
+    @classmethod
+    def join(cls, model: dict[str, Any], training: dict[str, Any]) -> "TrainState":
+        """The state whose two parts these are."""
+        return cls(**model, **training)
+
+
+def init_model(model: Model, seed: jax.Array, image_shape: tuple[int, ...]) -> dict[str, Any]:
+    """Initial parameters and collections, from the seed alone.
+
+    Args:
+        model: the network.
+        seed: uint32 `[]`.
+        image_shape: of one example, `(H, W, C)`.
+    """
+    image = jnp.zeros((1, *image_shape), model.dtype)
+    params, collections = model.init(keys.step_key(seed, 0, "init"), image)
+    return {"params": params, "collections": collections}
+
+
+def abstract_model(model: Model, image_shape: tuple[int, ...], num_classes: int) -> dict[str, Any]:
+    """Shapes and dtypes of `TrainState.model`; nothing is computed.
+
+    Raises:
+        UsageError: the model does not take images of this shape or does not give `num_classes`
+            logits; a user's own module may fail in any way.
+    """
+    try:
+        variables = jax.eval_shape(
+            functools.partial(init_model, model, image_shape=image_shape), seed=np.uint32(0)
+        )
+        logits = jax.eval_shape(
+            functools.partial(model.apply, row=jnp.zeros(2, jnp.int32), key=None),
+            variables["params"],
+            variables["collections"],
+            jax.ShapeDtypeStruct((2, *image_shape), jnp.float32),
+        )[0]
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        raise UsageError(
+            f"model.name: the model cannot be built for images of shape {image_shape} "
+            f"({type(error).__name__}: {text})"
+        ) from error
+    if logits.shape != (2, num_classes):
+        raise UsageError(
+            f"model.name: for 2 images the model gives logits of shape {logits.shape}, but the "
+            f"data has {num_classes} classes; make its last layer {num_classes} units"
+        )
+    return variables
+
+
+def create(
+    model: Model,
+    optimizer: optax.GradientTransformation,
+    seed: jax.Array,
+    image_shape: tuple[int, ...],
+) -> TrainState:
+    """The state before the first update. Pure: call it inside `jit`, or `jax.eval_shape` it."""
+    variables = init_model(model, seed, image_shape)
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        seed=jnp.asarray(seed, jnp.uint32),
+        opt_state=optimizer.init(variables["params"]),
+        interval=Interval.empty(),
+        **variables,
+    )
+
+
+def tree_bytes(tree: Any) -> int:
+    """Bytes of all arrays in a tree, abstract or not."""
+    return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def all_finite(tree: Any) -> jax.Array:
+    """Bool `[]`: whether every float of a tree is finite."""
+    floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    return jnp.all(jnp.array([jnp.isfinite(x).all() for x in floats]))
+
+
+def fingerprint(tree: Any) -> jax.Array:
+    """A checksum of each array of a tree: uint32 `[leaves]`, in the order of `jax.tree.leaves`.
+
+    It sums position-dependent hashes of the elements' bits modulo 2^32, which is exact in any
+    order, so it does not depend on how an array is sharded.
+    """
+    return jnp.stack([_leaf_fingerprint(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def _leaf_fingerprint(leaf: jax.Array) -> jax.Array:
+    width = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[leaf.dtype.itemsize]
+    bits = leaf if leaf.dtype == width else jax.lax.bitcast_convert_type(leaf, width)
+    bits = bits.astype(jnp.uint32).ravel()
+    position = jax.lax.iota(jnp.uint32, bits.size)
+    # The finaliser of MurmurHash3 (Appleby, 2011), over the bits offset by a Weyl sequence.
+    value = bits + position * jnp.uint32(0x9E3779B9)
+    value = (value ^ (value >> 16)) * jnp.uint32(0x85EBCA6B)
+    value = (value ^ (value >> 13)) * jnp.uint32(0xC2B2AE35)
+    return (value ^ (value >> 16)).sum(dtype=jnp.uint32)

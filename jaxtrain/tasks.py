@@ -1,0 +1,122 @@
+"""What a model is trained for: loss, interval metrics, per-example results and their summary."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import clu.metrics
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+
+@flax.struct.dataclass
+class Interval(clu.metrics.Metric):
+    """Sums and counts over the steps of one report interval.
+
+    The total is float32 and the counts are integers: a running mean in the compute dtype would
+    drift, and an accuracy must be a ratio of two exact counts.
+
+    Attributes:
+        loss: float32 `[]`, sum of the unmasked examples' losses.
+        correct: int32 `[]`, unmasked examples whose prediction is right.
+        count: int32 `[]`, unmasked examples.
+        bad_step: int32 `[]`, first step with a loss that is not finite; 0 if none.
+    """
+
+    loss: jax.Array
+    correct: jax.Array
+    count: jax.Array
+    bad_step: jax.Array
+
+    @classmethod
+    def empty(cls) -> Self:
+        """The interval before its first step."""
+        zero = jnp.zeros((), jnp.int32)
+        return cls(loss=jnp.zeros((), jnp.float32), correct=zero, count=zero, bad_step=zero)
+
+    @classmethod
+    def from_model_output(
+        cls, loss: jax.Array, logits: jax.Array, label: jax.Array, mask: jax.Array, step: jax.Array
+    ) -> Self:
+        """One step's part.
+
+        Args:
+            loss: float32 `[batch]`.
+            logits: float32 `[batch, classes]`.
+            label: int32 `[batch]`.
+            mask: bool `[batch]`; False rows count nowhere.
+            step: int32 `[]`.
+        """
+        total = jnp.where(mask, loss, 0.0).sum()
+        return cls(
+            loss=total,
+            correct=(mask & (logits.argmax(-1) == label)).sum(dtype=jnp.int32),
+            count=mask.sum(dtype=jnp.int32),
+            bad_step=jnp.where(jnp.isfinite(total), 0, step).astype(jnp.int32),
+        )
+
+    def merge(self, other: Self) -> Self:
+        """This interval followed by `other`."""
+        return type(self)(
+            loss=self.loss + other.loss,
+            correct=self.correct + other.correct,
+            count=self.count + other.count,
+            bad_step=jnp.where(self.bad_step > 0, self.bad_step, other.bad_step),
+        )
+
+    def compute(self) -> dict[str, float]:
+        """Mean loss and accuracy, in float64 on the host."""
+        count = int(self.count)
+        return {"loss": float(self.loss) / count, "accuracy": int(self.correct) / count}
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One kind of learning problem.
+
+    Attributes:
+        loss: (logits float32 `[batch, classes]`, label int32 `[batch]`) to float32 `[batch]`.
+        results: (logits, label) to the per-example arrays that evaluation collects, all `[batch]`.
+        summary: those arrays over a whole split, as NumPy `[examples]`, to plain numbers.
+    """
+
+    loss: Callable[[jax.Array, jax.Array], jax.Array]
+    results: Callable[[jax.Array, jax.Array], dict[str, jax.Array]]
+    summary: Callable[[Mapping[str, np.ndarray]], dict[str, Any]]
+
+
+def softmax_loss(logits: jax.Array, label: jax.Array) -> jax.Array:
+    """Cross-entropy of a softmax, each example's own: float32 `[batch]`, in nats."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits, label)
+
+
+def classification_results(logits: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
+    """What evaluation keeps of each example.
+
+    Returns:
+        `loss` float32, `prediction` int32 (class of the largest logit), `correct` bool,
+        `probability` float32 (of the prediction), `finite` bool (all logits are), all `[batch]`.
+    """
+    prediction = logits.argmax(-1).astype(jnp.int32)
+    return {
+        "loss": softmax_loss(logits, label),
+        "prediction": prediction,
+        "correct": prediction == label,
+        "probability": jax.nn.softmax(logits).max(-1),
+        "finite": jnp.isfinite(logits).all(-1),
+    }
+
+
+def classification_summary(results: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Mean loss and accuracy, averaged in float64 in data order, and the count behind them."""
+    return {
+        "loss": float(results["loss"].astype(np.float64).mean()),
+        "accuracy": float(results["correct"].astype(np.float64).mean()),
+        "count": len(results["correct"]),
+    }
+
+
+CLASSIFICATION = Task(softmax_loss, classification_results, classification_summary)
