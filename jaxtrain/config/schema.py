@@ -4,6 +4,7 @@ A key's type is its annotation; `X | None` means that the key is optional and `N
 Nothing else in the package gives a key a default. `free` keys may change when a run is resumed;
 all others identify the run.
 """
+# ruff: noqa: RUF009 - `key` and `section` only wrap dataclasses.field
 
 import dataclasses
 from collections.abc import Callable
@@ -13,30 +14,37 @@ Check = Callable[[Any], str | None]
 
 
 def positive(value: float) -> str | None:
+    """Above 0."""
     return None if value > 0 else "must be above 0"
 
 
 def non_negative(value: float) -> str | None:
+    """0 or more."""
     return None if value >= 0 else "must be 0 or more"
 
 
 def fraction(value: float) -> str | None:
+    """A share that is never the whole: [0, 1)."""
     return None if 0 <= value < 1 else "must be at least 0 and below 1"
 
 
 def unit_interval(value: float) -> str | None:
+    """From 0 to 1, both ends included."""
     return None if 0 <= value <= 1 else "must be between 0 and 1"
 
 
 def seed_range(value: int) -> str | None:
+    """What fits in 32 unsigned bits."""
     return None if 0 <= value < 2**32 else "must be between 0 and 4294967295"
 
 
 def all_positive(values: tuple[float, ...]) -> str | None:
+    """Every element above 0."""
     return None if all(value > 0 for value in values) else "must hold only values above 0"
 
 
 def non_empty(value: str) -> str | None:
+    """Some text."""
     return None if value else "must not be empty"
 
 

@@ -1,0 +1,27 @@
+"""A two-layer MLP (784-512-10) on MNIST, which ships with jaxtrain.
+
+    jaxtrain train --config=mnist_mlp
+
+Hardware, time and accuracy: measured numbers, see README.
+"""
+
+from ml_collections import ConfigDict
+
+from jaxtrain.config import base_config
+
+
+def get_config() -> ConfigDict:
+    """The run's config."""
+    config = base_config()
+    config.data.source = "mnist"
+    config.model.name = "mlp"
+    config.model.mlp.hidden_sizes = (512,)
+    config.optimizer.name = "adam"
+    config.optimizer.learning_rate = 1e-3
+    config.schedule.name = "cosine"
+    config.schedule.warmup_epochs = 0.5
+    config.train.batch_size = 128
+    config.train.epochs = 10
+    config.eval.every_epochs = 1
+    config.checkpoint.every_epochs = 1
+    return config

@@ -1,0 +1,102 @@
+"""The `jaxtrain` command: words to one request for a verb, errors to one line and a status.
+
+Nothing heavy is imported before a verb runs, so that help and usage errors come at once.
+"""
+
+import importlib
+import json
+import os
+import select
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TextIO
+
+from absl import logging as absl_logging
+
+from jaxtrain import __version__
+from jaxtrain.cli.help import command_help, verb_help
+from jaxtrain.cli.verbs import VERBS
+from jaxtrain.cli.words import read_words
+from jaxtrain.errors import JaxtrainError, Stopped
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: the words after the program's name; None: those of this process.
+
+    Returns:
+        The exit status. An expected error is one line on stderr; a fault of ours keeps its
+        traceback. Neither is raised.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _command(words)
+    except JaxtrainError as error:
+        if "--debug" in words:
+            traceback.print_exception(error)
+        kind = "" if isinstance(error, Stopped) else "error: "
+        _write(sys.stderr, f"jaxtrain: {kind}{' '.join(str(error).splitlines())}\n")
+        return error.status
+    except KeyboardInterrupt:
+        _write(sys.stderr, "jaxtrain: interrupted\n")
+        return 130
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            return 141  # as a process that SIGPIPE ends
+        traceback.print_exception(error)
+        name = type(error).__name__
+        _write(sys.stderr, f"jaxtrain: {name}: a fault of jaxtrain, please report it\n")
+        return 1
+    finally:
+        _write(sys.stdout, "")  # what a verb printed itself
+
+
+def _command(words: list[str]) -> int:
+    options = words[: words.index("--")] if "--" in words else words
+    if not words:
+        _write(sys.stderr, command_help())
+        return 2
+    if {"--help", "-help", "-h"} & set(options):
+        name = next((word for word in options if word in VERBS), None)
+        _write(sys.stdout, verb_help(name) if name else command_help())
+        return 0
+    if {"--version", "-version"} & set(options):
+        _write(sys.stdout, f"jaxtrain {__version__}\n")
+        return 0
+    name, given = read_words(words)
+    verb = VERBS[name]
+    debug = given.flags["debug"]
+    absl_logging.set_verbosity(absl_logging.DEBUG if debug else absl_logging.WARNING)
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.append(os.getcwd())  # for a user's modules; last, so that they hide no library's
+    request = verb.request(given)
+    module, _, function = verb.run.partition(":")
+    result = getattr(importlib.import_module(module), function)(request)
+    if isinstance(result, int):
+        return result
+    _write(sys.stdout, json.dumps(result, allow_nan=False) + "\n")
+    return 0
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    """Writes at once; where nobody reads any more, all that comes after it goes nowhere."""
+    if stream is None:  # closed before the process started
+        return
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _reader_is_gone() -> bool:
+    """Whether the pipe behind stdout or stderr has lost its reader."""
+    poll = select.poll()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        poll.register(stream, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))

@@ -1,0 +1,37 @@
+"""The texts of `--help`."""
+
+from jaxtrain import __version__
+from jaxtrain.cli.verbs import VERBS
+from jaxtrain.config import packaged_recipes
+
+
+def command_help() -> str:
+    """What `jaxtrain --help` prints: the verbs, one line and one example each."""
+    lines = [f"jaxtrain {__version__}: train and evaluate image classifiers in JAX", ""]
+    for name, verb in VERBS.items():
+        lines += [f"  {name:<7}{verb.summary}", f"         {verb.examples[0]}"]
+    lines += [
+        "",
+        "jaxtrain VERB --help lists a verb's flags. jaxtrain --version prints the version.",
+        f"Packaged configs: {', '.join(packaged_recipes())}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def verb_help(name: str) -> str:
+    """What `jaxtrain VERB --help` prints: the verb's flags, examples, and where the keys are."""
+    verb = VERBS[name]
+    rows = [
+        (f"--{flag.name}" + (f"={flag.value}" if flag.value else ""), flag.doc)
+        for flag in verb.flags
+    ]
+    rows += [
+        ("--config.KEY=VALUE", verb.keys),
+        ("--flagfile=FILE", "read more flags from a file, one a line"),
+    ]
+    width = max(len(left) for left, _ in rows) + 2
+    lines = [f"jaxtrain {name}: {verb.summary}", ""]
+    lines += [f"  {left:<{width}}{right}" for left, right in rows]
+    lines += ["", "Examples:", *(f"  {example}" for example in verb.examples), ""]
+    lines.append("All keys with their meaning: jaxtrain check --config=mnist_mlp --print_config")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,137 @@
+"""Flags to the request of each verb."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxtrain.config import (
+    CheckRequest,
+    EvalRequest,
+    Recipe,
+    TrainRequest,
+    load_recipe,
+    packaged_recipes,
+    parse_number,
+    resolve,
+)
+from jaxtrain.config.text import override_values
+from jaxtrain.errors import UsageError
+
+_EVAL_KEYS = ("data.path", "data.cache", "data.threads", "data.ahead", "data.eval_split")
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What the command line says to a verb.
+
+    Attributes:
+        flags: every flag of the verb by name; one that was not given is None.
+        overrides: dotted key to the text of its value.
+    """
+
+    flags: Mapping[str, Any]
+    overrides: Mapping[str, str]
+
+
+def train_request(given: Given) -> TrainRequest:
+    """The request of `jaxtrain train`.
+
+    Raises:
+        UsageError: no config, a bad one, or flags that contradict each other.
+    """
+    workdir = _folder("workdir", given.flags["workdir"])
+    if given.flags["fresh"] and given.flags["extend"]:
+        raise UsageError("--fresh starts another run, --extend goes on with one: give one of them")
+    if given.flags["config"] is not None:
+        recipe = load_recipe(given.flags["config"])
+    elif workdir is not None:
+        recipe = _stored_recipe(workdir)
+    else:
+        raise UsageError(f"{_no_config()}; or --workdir=DIR to go on with the run in it")
+    config, sources = resolve(recipe, given.overrides)
+    return TrainRequest(
+        config=config,
+        config_name=recipe.name,
+        workdir=workdir,
+        fresh=bool(given.flags["fresh"]),
+        extend=bool(given.flags["extend"]),
+        sources=sources,
+    )
+
+
+def eval_request(given: Given) -> EvalRequest:
+    """The request of `jaxtrain eval`.
+
+    Raises:
+        UsageError: no workdir, or a key that only a run's own config can set.
+    """
+    workdir = _folder("workdir", given.flags["workdir"])
+    if workdir is None:
+        raise UsageError("no --workdir; give --workdir=DIR, the folder of the run to evaluate")
+    for name in given.overrides:
+        if name not in _EVAL_KEYS and not name.startswith("eval."):
+            raise UsageError(
+                f"--config.{name} cannot be set for eval, which uses the run's own config; only "
+                f"{', '.join(_EVAL_KEYS)} and eval.* can"
+            )
+    override_values({}, given.overrides)  # refuses a bad text before anything is loaded
+    return EvalRequest(
+        workdir=workdir,
+        checkpoint=given.flags["checkpoint"] or "last",
+        split=given.flags["split"],
+        overrides=given.overrides,
+    )
+
+
+def check_request(given: Given) -> CheckRequest:
+    """The request of `jaxtrain check`.
+
+    Raises:
+        UsageError: no config, a bad one, or a bad number.
+    """
+    if given.flags["config"] is None:
+        raise UsageError(_no_config())
+    recipe = load_recipe(given.flags["config"])
+    config, sources = resolve(recipe, given.overrides)
+    return CheckRequest(
+        config=config,
+        config_name=recipe.name,
+        sources=sources,
+        devices=_whole("devices", given.flags["devices"], least=1),
+        batch=_whole("batch", given.flags["batch"], least=1),
+        print_config=bool(given.flags["print_config"]),
+        json=bool(given.flags["json"]),
+    )
+
+
+def _stored_recipe(workdir: Path) -> Recipe:
+    """The config of the run in `workdir`, under the name that the run's folder has."""
+    path = workdir / "config.json"
+    if not path.exists():
+        raise UsageError(f"--workdir={workdir} holds no config.json to go on with; give --config")
+    name = re.sub(r"-[0-9a-f]{8}$", "", workdir.resolve().name)
+    return dataclasses.replace(load_recipe(str(path)), name=name)
+
+
+def _no_config() -> str:
+    names = ", ".join(packaged_recipes())
+    return f"no --config; give --config=FILE (a .py file, a config.json or one of: {names})"
+
+
+def _folder(flag: str, text: str | None) -> Path | None:
+    if text is None:
+        return None
+    if "://" in text:
+        raise UsageError(f"--{flag}={text} must be a local folder")
+    return Path(text).expanduser()
+
+
+def _whole(flag: str, text: str | None, least: int) -> int | None:
+    if text is None:
+        return None
+    number = parse_number(text)
+    if not isinstance(number, int) or number < least:
+        raise UsageError(f"--{flag}={text} must be a whole number, {least} or more")
+    return number
