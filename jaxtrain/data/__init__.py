@@ -1,0 +1,27 @@
+"""Examples from disk to NumPy batches: a batch is a pure function of (seed, step).
+
+`open_dataset` and `open_split` open what the config names, `Sampler` and `eval_indices` say which
+examples a batch holds, `load` reads batches ahead in threads. Nothing here imports JAX, except that
+Grain, which only `load` imports, does so on its own.
+"""
+
+from jaxtrain.data.dataset import Dataset, open_dataset, open_split
+from jaxtrain.data.loading import Batch, IndexBatches, load
+from jaxtrain.data.sampler import Sampler, eval_indices
+from jaxtrain.data.sources import SOURCES
+from jaxtrain.data.split import ArraySplit, Split, Subset
+
+__all__ = [
+    "SOURCES",
+    "ArraySplit",
+    "Batch",
+    "Dataset",
+    "IndexBatches",
+    "Sampler",
+    "Split",
+    "Subset",
+    "eval_indices",
+    "load",
+    "open_dataset",
+    "open_split",
+]

@@ -1,0 +1,133 @@
+"""Where examples come from: one source a kind of data, looked up in `SOURCES`."""
+
+import collections
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from jaxtrain.config.schema import DataConfig
+from jaxtrain.data import idx
+from jaxtrain.data.split import ArraySplit, Split
+from jaxtrain.errors import UsageError
+
+
+class Source(Protocol):
+    """Opens splits by name.
+
+    Attributes:
+        class_names: one name a class if the source knows them.
+        split_names: the splits that are there.
+    """
+
+    class_names: tuple[str, ...] | None
+    split_names: tuple[str, ...]
+
+    def open(self, name: str) -> Split:
+        """Opens one split; `UsageError` if it is not there or damaged. Called from threads."""
+        ...
+
+
+_IDX_NAME: Final = re.compile(
+    r"(?:(?P<prefix>.+)-)?(?P<split>train|test|t10k)-(?P<kind>images|labels)[-.]idx\d-\w+"
+    r"(?P<gzip>\.gz)?"
+)
+_IDX_SPLITS: Final = {"train": "train", "test": "test", "t10k": "test"}
+_LISTED_FILES: Final = 8
+
+
+class IdxFolder:
+    """A folder of IDX files named as MNIST's, Fashion-MNIST's, KMNIST's or EMNIST's.
+
+    Names are `train-images-idx3-ubyte` and so on: `train`, and `test` or `t10k`; `images` and
+    `labels`; a dot for the dash before `idx`; `.gz` after it or not (the plain file is taken if
+    both are there); and EMNIST's prefix (`emnist-letters-train-...`), one a folder.
+
+    Args:
+        folder: where the files are.
+        class_names: one name a class if known.
+
+    Raises:
+        UsageError: no such folder, or it holds several data sets or one file in two forms.
+    """
+
+    def __init__(self, folder: Path, class_names: tuple[str, ...] | None = None):
+        self.class_names = class_names
+        self._folder = folder
+        try:
+            self._listing = sorted(entry.name for entry in folder.iterdir())
+        except OSError as error:
+            raise UsageError(
+                f"the data folder {folder} cannot be read: {error.strerror or error}"
+            ) from error
+        found: dict[tuple[str, str], list[re.Match[str]]] = collections.defaultdict(list)
+        for name in self._listing:
+            if match := _IDX_NAME.fullmatch(name):
+                found[_IDX_SPLITS[match["split"]], match["kind"]].append(match)
+        prefixes = sorted({match["prefix"] or "" for group in found.values() for match in group})
+        if len(prefixes) > 1:
+            names = ", ".join(prefix or "(no prefix)" for prefix in prefixes)
+            raise UsageError(
+                f"{folder} holds {len(prefixes)} data sets ({names}); "
+                "put the files of one into a folder of its own"
+            )
+        self._prefix = f"{prefixes[0]}-" if prefixes and prefixes[0] else ""
+        self._files = {key: folder / self._choose(group) for key, group in found.items()}
+        self.split_names = tuple(sorted({split for split, _ in found}, reverse=True))
+
+    def open(self, name: str) -> Split:
+        """Reads both files of the split `train`, `test` or `t10k` (as `test`)."""
+        if name not in _IDX_SPLITS:
+            there = ", ".join(self.split_names) or "none"
+            raise UsageError(f"there is no split {name!r} in {self._folder}; its splits: {there}")
+        split = _IDX_SPLITS[name]
+        images_file, labels_file = self._file(split, "images"), self._file(split, "labels")
+        images, labels = idx.read_images(images_file), idx.read_labels(labels_file)
+        if len(images) != len(labels):
+            raise UsageError(
+                f"{images_file} holds {len(images)} images but {labels_file.name} "
+                f"{len(labels)} labels; they must be as many"
+            )
+        return ArraySplit(split, images, labels, origin=str(labels_file))
+
+    def _choose(self, group: list[re.Match[str]]) -> str:
+        """The one file among the names of one part of a split."""
+        plain = [match.string for match in group if not match["gzip"]]
+        names = plain or [match.string for match in group]
+        if len(names) > 1:
+            raise UsageError(
+                f"{self._folder} holds the same part {len(names)} times ({', '.join(names)}); "
+                "keep one"
+            )
+        return names[0]
+
+    def _file(self, split: str, kind: str) -> Path:
+        if path := self._files.get((split, kind)):
+            return path
+        name = "t10k" if split == "test" else split
+        dimensions = {"images": 3, "labels": 1}[kind]
+        listed = ", ".join(self._listing[:_LISTED_FILES]) or "nothing"
+        more = len(self._listing) - _LISTED_FILES
+        expected = f"{self._prefix}{name}-{kind}-idx{dimensions}-ubyte"
+        raise UsageError(
+            f"{self._folder} has no {split} {kind}: expected {expected} or {expected}.gz, "
+            f"found {listed}" + (f" and {more} more" if more > 0 else "")
+        )
+
+
+def _mnist(config: DataConfig) -> IdxFolder:
+    if config.path is not None:
+        raise UsageError(
+            f"data.path={config.path!r} is not read by data.source=mnist, which ships with "
+            "jaxtrain; set data.source=idx to read IDX files from there"
+        )
+    return IdxFolder(Path(__file__).parent / "mnist", tuple("0123456789"))
+
+
+def _idx(config: DataConfig) -> IdxFolder:
+    if config.path is None:
+        raise UsageError("data.source=idx needs data.path, the folder of its IDX files")
+    return IdxFolder(Path(config.path).expanduser())
+
+
+SOURCES: Final[dict[str, Callable[[DataConfig], Source]]] = {"mnist": _mnist, "idx": _idx}
