@@ -1,0 +1,21 @@
+"""A run's folder: who may write into it, and what belongs to it.
+
+A training process holds the folder for itself from `open_run` on; everybody may read it at any
+time, since all files but the logs are replaced as a whole.
+"""
+
+from jaxtrain.workdir.files import atomic_write_json, atomic_write_text
+from jaxtrain.workdir.held import Workdir, default_path, fresh_path, open_run
+from jaxtrain.workdir.stored import StoredRun, read_run, try_write_eval
+
+__all__ = [
+    "StoredRun",
+    "Workdir",
+    "atomic_write_json",
+    "atomic_write_text",
+    "default_path",
+    "fresh_path",
+    "open_run",
+    "read_run",
+    "try_write_eval",
+]

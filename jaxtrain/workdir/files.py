@@ -1,0 +1,81 @@
+"""Files that get to their place whole: a reader or a crash finds the old one or the new one."""
+
+import contextlib
+import errno
+import json
+import math
+import numbers
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxtrain.errors import CheckpointError, UsageError
+
+# Errors that a person mends by choosing another folder, not by making room.
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """Writes a whole file or nothing: beside its place, to the disk, then renamed into it.
+
+    Raises:
+        UsageError: the place is not writable.
+        CheckpointError: the file cannot be written for another reason, such as a full disk.
+    """
+    try:
+        _replace(path, text)
+    except OSError as error:
+        if error.errno in NOT_WRITABLE:
+            raise UsageError(
+                f"cannot write {path}: {error.strerror}; make it writable or choose another folder"
+            ) from error
+        raise CheckpointError(
+            f"cannot write {path}: {error.strerror}; make room, then run the same command again"
+        ) from error
+
+
+def atomic_write_json(path: Path, value: Any) -> None:
+    """Writes `value` as strict JSON, indented, keys in the order given; whole or not at all.
+
+    NaN and the infinities, which JSON has no words for, become null.
+
+    Raises:
+        UsageError: the place is not writable.
+        CheckpointError: the file cannot be written for another reason, such as a full disk.
+    """
+    atomic_write_text(path, json.dumps(_strict(value), indent=2, allow_nan=False) + "\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # A rename is on the disk only when its folder is.
+    finally:
+        os.close(folder)
+
+
+def _strict(value: Any) -> Any:
+    """`value` in JSON's own types: NumPy's numbers as Python's, what is not finite as None."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _strict(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return value

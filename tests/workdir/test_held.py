@@ -1,0 +1,274 @@
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxtrain.config import identity, load_json
+from jaxtrain.errors import UsageError
+from jaxtrain.workdir import default_path, fresh_path, open_run
+
+HOLDER = """
+import sys, time
+from jaxtrain.config import from_dict
+from jaxtrain.workdir import open_run
+with open_run(sys.argv[1], from_dict({"train": {"epochs": 3}})):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def tree(path):
+    return sorted(str(entry.relative_to(path)) for entry in path.rglob("*"))
+
+
+def test_default_path_is_made_of_the_name_and_the_identity(config):
+    path = default_path("mnist_mlp", config())
+    assert path == Path("runs") / f"mnist_mlp-{identity(config())}"
+    assert path == default_path("mnist_mlp", config(report__every_steps=7))
+    assert path != default_path("mnist_mlp", config(seed=1))
+
+
+def test_fresh_path_is_the_first_that_is_free(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    assert fresh_path(run) == run
+    run.mkdir()
+    assert fresh_path(run) == tmp_path / "run-2"
+    (tmp_path / "run-2").touch()
+    (tmp_path / "run-3").symlink_to("nowhere")
+    assert fresh_path(run) == tmp_path / "run-4"
+    monkeypatch.chdir(run)
+    assert fresh_path(Path()) == tmp_path / "run-4"
+
+
+def test_a_new_run_then_a_resumed_one(tmp_path, config):
+    run = tmp_path / "a" / "b"
+    with open_run(run, config()) as first:
+        assert (first.path, first.resumed, first.extended, first.previous) == (
+            run,
+            False,
+            False,
+            None,
+        )
+        assert tree(run) == [".lock", "config.json"]
+        assert load_json(run / "config.json") == config()
+    with open_run(str(run), config()) as second:
+        assert second.resumed
+        assert not second.extended
+        assert second.previous == config()
+
+
+def test_where_things_are(tmp_path, config):
+    with open_run(tmp_path, config()) as run:
+        assert run.checkpoints_dir == tmp_path / "checkpoints"
+        assert run.metrics_path == tmp_path / "metrics.jsonl"
+        assert run.tensorboard_dir == tmp_path / "tensorboard"
+        assert run.eval_dir == tmp_path / "eval"
+
+
+def test_free_keys_may_change_and_are_kept(tmp_path, config):
+    with open_run(tmp_path, config()):
+        pass
+    changed = config(report__every_steps=7, eval__batch_size=5)
+    with open_run(tmp_path, changed) as run:
+        assert run.previous == config()
+        assert load_json(tmp_path / "config.json") == changed
+
+
+def test_all_other_changes_are_refused_on_one_line(tmp_path, config):
+    with open_run(tmp_path, config(optimizer__learning_rate=0.1)):
+        pass
+    before = (tmp_path / "config.json").read_bytes()
+    changed = config(optimizer__learning_rate=0.2, seed=3, report__every_steps=7)
+    with pytest.raises(UsageError) as caught, open_run(tmp_path, changed):
+        pass
+    message = str(caught.value)
+    assert "seed: 0 -> 3; optimizer.learning_rate: 0.1 -> 0.2; take the old values" in message
+    assert "every_steps" not in message
+    assert "--workdir" in message
+    assert "--fresh" in message
+    assert "\n" not in message
+    assert (tmp_path / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "extend", "fix"),
+    [
+        ({"train__epochs": 3}, {"train__epochs": 4}, False, "longer with --extend"),
+        ({"train__epochs": 3}, {"train__epochs": 2}, False, "take the old values"),
+        ({"train__epochs": 3}, {"train__epochs": 2}, True, "only allows a larger"),
+        (
+            {"train__epochs": 3},
+            {"train__epochs": None, "train__steps": 9999},
+            True,
+            "only allows a larger",
+        ),
+        ({"train__epochs": 3}, {"train__epochs": 4, "seed": 1}, True, "only allows a larger"),
+    ],
+)
+def test_lengths_that_are_refused(tmp_path, config, *, old, new, extend, fix):
+    with open_run(tmp_path, config(**old)) as run:
+        run.write_result({"status": "finished"})
+    with pytest.raises(UsageError, match=fix), open_run(tmp_path, config(**new), extend=extend):
+        pass
+    assert load_json(tmp_path / "config.json") == config(**old)
+    assert (tmp_path / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"train__epochs": 3}, {"train__epochs": 4.5}),
+        (
+            {"train__epochs": None, "train__steps": 10},
+            {"train__epochs": None, "train__steps": 11},
+        ),
+    ],
+)
+def test_a_longer_run_is_no_longer_finished(tmp_path, config, old, new):
+    with open_run(tmp_path, config(**old)) as run:
+        run.write_result({"status": "finished"})
+    with open_run(tmp_path, config(**new), extend=True) as run:
+        assert run.extended
+        assert run.previous == config(**old)
+        assert run.finished() is None
+    assert load_json(tmp_path / "config.json") == config(**new)
+
+
+def test_extend_without_a_change_keeps_the_result(tmp_path, config):
+    with open_run(tmp_path, config()) as run:
+        run.write_result({"status": "finished"})
+    with open_run(tmp_path, config(report__every_steps=3), extend=True) as run:
+        assert not run.extended
+        assert run.finished() == {"status": "finished"}
+
+
+def test_a_crash_while_extending_never_looks_finished(tmp_path, config, monkeypatch):
+    with open_run(tmp_path, config()) as run:
+        run.write_result({"status": "finished"})
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", crash)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        open_run(tmp_path, config(train__epochs=4), extend=True),
+    ):
+        pass
+    monkeypatch.undo()
+    with open_run(tmp_path, config(train__epochs=4), extend=True) as run:
+        assert run.finished() is None
+
+
+def test_finished(tmp_path, config):
+    with open_run(tmp_path, config()) as run:
+        assert run.finished() is None
+        for text in ("", "[]", '{"status": "finis', '{"status": "running"}'):
+            (tmp_path / "result.json").write_text(text)
+            assert run.finished() is None
+        result = {"status": "finished", "step": 3, "eval": {"loss": float("nan"), "accuracy": 0.5}}
+        run.write_result(result)
+        assert run.finished() == {**result, "eval": {"loss": None, "accuracy": 0.5}}
+
+
+def test_class_names_are_written_once_and_then_checked(tmp_path, config):
+    with open_run(tmp_path, config()) as run:
+        run.write_classes(["cat", "døg"])
+        assert json.loads((tmp_path / "classes.json").read_text()) == ["cat", "døg"]
+        run.write_classes(("cat", "døg"))
+        with pytest.raises(UsageError, match=r"class 1 of the data is 'dog', but 'døg'"):
+            run.write_classes(["cat", "dog"])
+        with pytest.raises(UsageError, match=r"has 3 classes, but the run in .* has 2"):
+            run.write_classes(["cat", "døg", "eel"])
+
+
+def test_foreign_folders_are_refused_and_left_alone(tmp_path, config):
+    (tmp_path / "holiday.jpg").touch()
+    with (
+        pytest.raises(UsageError, match=r"holds holiday\.jpg but no config\.json"),
+        open_run(tmp_path, config()),
+    ):
+        pass
+    assert tree(tmp_path) == ["holiday.jpg"]
+
+
+@pytest.mark.parametrize("inside", [".", "run", "a/run"])
+def test_a_file_in_its_place_is_refused(tmp_path, config, inside):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="file"), open_run(tmp_path / "file" / inside, config()):
+        pass
+    assert tree(tmp_path) == ["file"]
+
+
+def test_what_a_crash_before_the_first_config_leaves_is_taken_over(tmp_path, config):
+    (tmp_path / ".lock").write_text("process 1 on elsewhere\n")
+    (tmp_path / ".config.json.12.tmp").write_text('{"seed"')
+    with open_run(tmp_path, config()) as run:
+        assert not run.resumed
+        assert tree(tmp_path) == [".lock", "config.json"]
+
+
+def test_a_damaged_config_is_named(tmp_path, config):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UsageError, match=r"config\.json"), open_run(tmp_path, config()):
+        pass
+
+
+@pytest.mark.parametrize("path", ["gs://bucket/run", Path("gs://bucket/run"), "s3://b/r"])
+def test_buckets_are_refused(tmp_path, config, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="not supported yet"), open_run(path, config()):
+        pass
+    assert tree(tmp_path) == []
+
+
+def test_a_read_only_folder_is_refused(open_place, config, read_only):
+    with open_run(open_place / "run", config()):
+        pass
+    (open_place / "run" / ".lock").chmod(0o666)
+    with read_only(open_place):
+        for path in (open_place / "run", open_place / "new"):
+            with (
+                pytest.raises(UsageError, match=r"cannot write to workdir .*Permission denied"),
+                open_run(path, config()),
+            ):
+                pass
+
+
+def test_a_second_run_in_this_process_is_refused(tmp_path, config):
+    with (
+        open_run(tmp_path, config()),
+        pytest.raises(UsageError, match=f"process {os.getpid()} on {socket.gethostname()}"),
+        open_run(tmp_path, config()),
+    ):
+        pass
+    with open_run(tmp_path, config()):
+        pass
+
+
+def test_an_error_inside_lets_go(tmp_path, config):
+    with pytest.raises(RuntimeError), open_run(tmp_path, config()):
+        raise RuntimeError
+    with open_run(tmp_path, config()):
+        pass
+
+
+def test_a_live_process_holds_the_folder_until_it_is_killed(tmp_path, config):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, tmp_path], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        try:
+            assert holder.stdout.readline() == "held\n"
+            words = re.escape(f"process {holder.pid} on {socket.gethostname()}")
+            with pytest.raises(UsageError, match=words), open_run(tmp_path, config(seed=5)):
+                pass
+        finally:
+            holder.send_signal(signal.SIGKILL)
+    with open_run(tmp_path, config()) as run:
+        assert run.resumed

@@ -1,0 +1,105 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from jaxtrain.errors import UsageError
+from jaxtrain.workdir import StoredRun, open_run, read_run, try_write_eval
+
+
+@pytest.fixture
+def run(open_place, config):
+    path = open_place / "runs" / "mnist_mlp-0123abcd"
+    with open_run(path, config()) as opened:
+        opened.write_classes(["0", "1"])
+    return path
+
+
+def test_reads_a_run(run, config):
+    assert read_run(run) == StoredRun(run, config(), ("0", "1"))
+    assert read_run(str(run)) == read_run(run)
+
+
+def test_reads_a_held_run(run, config):
+    with open_run(run, config()):
+        assert read_run(run).config == config()
+
+
+def test_reads_a_read_only_run_and_writes_nothing(run, read_only):
+    before = sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
+    with read_only(run.parent):
+        read_run(run)
+        warning = try_write_eval(run, "test-3.json", {"loss": 1.0})
+    assert "Permission denied" in warning
+    assert str(run) in warning
+    assert "\n" not in warning
+    assert sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*")) == before
+
+
+def test_an_absent_run_is_answered_with_near_ones(run, open_place, monkeypatch):
+    with pytest.raises(UsageError, match=r"does not exist; did you mean .*mnist_mlp-0123abcd\?"):
+        read_run(run.with_name("mnist_mlp-0123abce"))
+    monkeypatch.chdir(open_place)
+    with pytest.raises(UsageError, match=r"did you mean runs/mnist_mlp-0123abcd\?"):
+        read_run("mnist_mlp")
+    with pytest.raises(UsageError, match=r"did you mean runs/mnist_mlp-0123abcd\?"):
+        read_run("runs/zzz")
+
+
+def test_a_folder_inside_a_run_is_answered_with_the_run(run):
+    (run / "checkpoints" / "3").mkdir(parents=True)
+    with pytest.raises(UsageError, match=rf"no config.json; did you mean {run}\?"):
+        read_run(run / "checkpoints" / "3")
+
+
+def test_what_is_no_run_is_named(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="there is no run beside"):
+        read_run(tmp_path / "nothing")
+    with pytest.raises(UsageError, match="is a file"):
+        read_run(run / "config.json")
+    with pytest.raises(UsageError, match="not supported yet"):
+        read_run("gs://bucket/run")
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", '["a", 1]', "\udcff"])
+def test_damaged_class_names_are_named(run, text):
+    (run / "classes.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UsageError, match=r"classes\.json is damaged"):
+        read_run(run)
+
+
+def test_missing_class_names_and_a_damaged_config_are_named(run):
+    (run / "classes.json").unlink()
+    with pytest.raises(UsageError, match=r"has no classes\.json"):
+        read_run(run)
+    (run / "classes.json").write_text("[]")
+    (run / "config.json").write_text("{")
+    with pytest.raises(UsageError, match=r"config\.json"):
+        read_run(run)
+
+
+def test_writes_an_evaluation(run):
+    for loss in (1.0, float("nan")):
+        assert try_write_eval(run, "test-3.json", {"loss": loss}) is None
+    assert json.loads((run / "eval" / "test-3.json").read_text()) == {"loss": None}
+    assert os.listdir(run / "eval") == ["test-3.json"]
+
+
+def test_a_full_disk_while_evaluating_is_a_warning(run, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert "No space left" in try_write_eval(run, "test-3.json", {"loss": 1.0})
+    assert os.listdir(run / "eval") == []
+
+
+def test_neither_jax_nor_tensorflow_is_imported():
+    code = "import jaxtrain.workdir, sys; print({'jax', 'tensorflow'} & set(sys.modules))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    assert result.stdout == "set()\n"
