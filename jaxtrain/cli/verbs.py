@@ -79,7 +79,7 @@ VERBS = {
             Flag("split", "NAME", "which split; the config's data.eval_split unless said"),
             _DEBUG,
         ),
-        keys="set data.path, .cache, .threads, .ahead, .eval_split or eval.* for this",
+        keys="set data.path, .cache, .threads, .ahead, .eval_split or eval.*",
         request=eval_request,
         run="jaxtrain.evaluate:evaluate",
     ),

@@ -73,7 +73,7 @@ def check_value(key: Key, value: Any, text: str | None = None) -> Any:
     Raises:
         UsageError: the value is of another type, not finite, or out of range.
     """
-    shown = f"{key.name}={show(value) if text is None else text or repr(text)}"
+    shown = f"{key.name}={show(value) if text is None else _short(text) or repr(text)}"
     if value is None:
         if key.optional:
             return None
@@ -109,7 +109,10 @@ def check_argument(key: str, name: str) -> None:
 
 def show(value: Any) -> str:
     """`value` as Python writes it, on one line and not too long."""
-    text = repr(value)
+    return _short(repr(value))
+
+
+def _short(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:60]}...{text[-12:]}"
 
 

@@ -1,0 +1,597 @@
+"""The command line: every form of words does what a person means, or says what is wrong."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxtrain import __version__, cli, errors
+from jaxtrain.cli.verbs import VERBS
+from jaxtrain.config import (
+    CheckRequest,
+    EvalRequest,
+    TrainRequest,
+    flatten,
+    from_dict,
+    key_docs,
+    to_json,
+)
+
+RECIPE = """
+from jaxtrain.config import base_config
+
+def get_config():
+    config = base_config()
+    config.train.epochs = 10
+    return config
+"""
+CONFIG = "--config=mine.py"
+
+
+class Calls:
+    """Stands for the verbs' functions: keeps the requests and does what it is told."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.act: Callable[[], Any] = lambda: {"status": "finished"}
+
+    def run(self, request: Any) -> Any:
+        self.requests.append(request)
+        return self.act()
+
+    @property
+    def request(self) -> Any:
+        (request,) = self.requests
+        return request
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Verbs replaced, in an empty folder that holds only the recipe `mine.py`."""
+    recorder = Calls()
+    for verb in VERBS.values():
+        module, _, function = verb.run.partition(":")
+        monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
+        setattr(sys.modules[module], function, recorder.run)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(RECIPE)
+    return recorder
+
+
+Captured = pytest.CaptureFixture[str]
+
+
+def refused(calls: Calls, capsys: Captured, *words: str) -> str:
+    """The message of a command that is refused: one line, status 2, nothing run or written."""
+    before = sorted(Path.cwd().rglob("*"))
+    assert cli.main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("jaxtrain: error: ")
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+    assert calls.requests == []
+    assert sorted(Path.cwd().rglob("*")) == before
+    return err.removeprefix("jaxtrain: error: ").rstrip("\n")
+
+
+# --- Overrides, in every form that the command line has.
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        (["--config.optimizer.learning_rate=1e-3"], "optimizer.learning_rate", 1e-3),
+        (["--config.optimizer.learning_rate=1"], "optimizer.learning_rate", 1.0),
+        (["--config.train.batch_size=1e3"], "train.batch_size", 1000),
+        (["--config.train.batch_size=1.0"], "train.batch_size", 1),
+        (["--config.seed=0"], "seed", 0),
+        (["--config.optimizer.clip_norm=None"], "optimizer.clip_norm", None),
+        (["--config.model.mlp.hidden_sizes=512,256"], "model.mlp.hidden_sizes", (512, 256)),
+        (["--config.model.mlp.hidden_sizes=(512,256)"], "model.mlp.hidden_sizes", (512, 256)),
+        (["--config.model.mlp.hidden_sizes=[512,256]"], "model.mlp.hidden_sizes", (512, 256)),
+        (["--config.model.mlp.hidden_sizes=512"], "model.mlp.hidden_sizes", (512,)),
+        (["--config.model.mlp.hidden_sizes=()"], "model.mlp.hidden_sizes", ()),
+        (["--config.optimizer.nesterov=true"], "optimizer.nesterov", True),
+        (["--config.optimizer.nesterov=yes"], "optimizer.nesterov", True),
+        (["--config.optimizer.nesterov=1"], "optimizer.nesterov", True),
+        (["--config.optimizer.nesterov"], "optimizer.nesterov", True),
+        (["--config.report.tensorboard=false"], "report.tensorboard", False),
+        (["--config.report.tensorboard=no"], "report.tensorboard", False),
+        (["--config.report.tensorboard=0"], "report.tensorboard", False),
+        (["--noconfig.report.tensorboard"], "report.tensorboard", False),
+        (["--config.train.epochs", "3"], "train.epochs", 3.0),
+        (["-config.train.epochs=3"], "train.epochs", 3.0),
+        (["--config.train.epochs=3", "--config.train.epochs=4"], "train.epochs", 4.0),
+        (["--config.model.args.width=3"], "model.args", {"width": 3}),
+        (["--config.model.args={'width': 3}"], "model.args", {"width": 3}),
+        (["--config.model.args.a=3", "--config.model.args.b=x"], "model.args", {"a": 3, "b": "x"}),
+    ],
+)
+@pytest.mark.parametrize("config_first", [True, False])
+def test_override(
+    calls: Calls, words: list[str], name: str, value: Any, config_first: bool
+) -> None:
+    argv = ["train", CONFIG, *words] if config_first else ["train", *words, CONFIG]
+    assert cli.main(argv) == 0
+    config = flatten(calls.request.config)
+    assert config[name] == value
+    assert type(config[name]) is type(value)
+    assert calls.request.sources[name] == "command line"
+    assert {n for n, v in config.items() if v != key_docs()[n].default} <= {name, "train.epochs"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--config.train.batch_size=1.5"], "train.batch_size=1.5 must be a whole number"),
+        (["--config.train.batch_size=-1"], "train.batch_size=-1 must be above 0"),
+        (["--config.train.batch_size", "-1"], "train.batch_size=-1 must be above 0"),
+        (["--config.train.batch_size=0"], "train.batch_size=0 must be above 0"),
+        (["--config.train.batch_size=None"], "train.batch_size=None: a value is needed (default"),
+        (["--config.optimizer.learning_rate=nan"], "optimizer.learning_rate=nan must be finite"),
+        (["--config.optimizer.learning_rate=inf"], "optimizer.learning_rate=inf must be finite"),
+        (["--config.model.mlp.hidden_sizes=512,x"], "hidden_sizes=512,x must hold only whole numb"),
+        (["--config.optimizer.nesterov=maybe"], "optimizer.nesterov=maybe must be true or false"),
+        (["--config.optimizer.nesterov", "true"], "takes its value after '=', as in --FLAG=true"),
+        (["--config.data.cache=ram"], "data.cache=ram must be one of auto, device, memory"),
+        (["--config.train.steps=5"], "train.epochs=10 and train.steps=5 are both set; set one"),
+        (["--config.train.epochs=None"], "neither train.epochs nor train.steps is set"),
+        (
+            ["--config.optimizer.lerning_rate=1"],
+            "unknown key optimizer.lerning_rate; did you mean optimizer.learning_rate?",
+        ),
+        (["--config.optimizer=sgd"], "optimizer is a section, not a key; it has optimizer.name"),
+        (
+            ["--optimizer.learning_rate=1"],
+            "--optimizer.learning_rate; did you mean --config.optimizer.learning_rate?",
+        ),
+        (["--learning_rate=1"], "did you mean --config.optimizer.learning_rate?"),
+        (["--seed=1"], "unknown flag --seed; did you mean --config.seed?"),
+        (["--config.train.epochs"], "--config.train.epochs needs a value"),
+        (["--config.train.epochs", "--fresh"], "train.epochs=--fresh must be a number or None"),
+    ],
+)
+def test_refused_override(calls: Calls, capsys: Captured, words: list[str], message: str) -> None:
+    assert message in refused(calls, capsys, "train", CONFIG, *words)
+
+
+# --- Words: verbs, flags, files.
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["trian", CONFIG], "unknown verb 'trian'; did you mean train?"),
+        (["predict"], "unknown verb 'predict'; the verbs are train, eval, check"),
+        (["help"], "unknown verb 'help'; the verbs are train, eval, check, see 'jaxtrain --help'"),
+        ([CONFIG], "no verb; write 'jaxtrain VERB ...' with train or eval or check"),
+        (["train"], "no --config; give --config=FILE (a .py file, a config.json or one of: mnist_"),
+        (["check"], "no --config; give --config=FILE (a .py file, a config.json or one of: mnist_"),
+        (["eval"], "no --workdir; give --workdir=DIR"),
+        (["train", "--config"], "--config needs a value"),
+        (["train", "--config="], "--config needs a value: --config=FILE"),
+        (["train", CONFIG, "--workdir"], "--workdir needs a value"),
+        (["train", CONFIG, "--workdir", "--fresh"], "--workdir needs a value: --workdir=DIR"),
+        (["train", CONFIG, "--workdir=gs://a/b"], "--workdir=gs://a/b must be a local folder"),
+        (["train", "--workdir=none"], "--workdir=none holds no config.json to go on with; give"),
+        (["train", CONFIG, "stray"], "stray word 'stray'; train takes only flags, see 'jaxtrain t"),
+        (["train", CONFIG, "train"], "stray word 'train'"),
+        (["train", "mine.py"], "stray word 'mine.py'; did you mean --config=mine.py?"),
+        (["train", "mnist_mlp"], "stray word 'mnist_mlp'; did you mean --config=mnist_mlp?"),
+        (["train", CONFIG, "config.seed=3"], "stray word 'config.seed=3'; did you mean --config.s"),
+        (["train", CONFIG, "--", "--fresh"], "stray word '--fresh'"),
+        (["train", CONFIG, "--wrkdir=x"], "unknown flag --wrkdir; did you mean --workdir?"),
+        (["train", CONFIG, "--lr=1"], "unknown flag --lr; 'jaxtrain VERB --help' lists the flags"),
+        (["train", CONFIG, "--optimizer=sgd"], "did you mean --config.optimizer.name or "),
+        (["train", CONFIG, "--fresh=maybe"], "--fresh=maybe: must be true or false"),
+        (["train", CONFIG, "--nofresh=1"], "--nofresh=1 does not take an argument"),
+        (["train", CONFIG, "--fresh", "--extend"], "give one of them"),
+        (
+            ["train", CONFIG, "--split=test"],
+            "--split is not a flag of train, which takes --config,",
+        ),
+        (["eval", CONFIG, "--workdir=x"], "--config is not a flag of eval, which takes --workdir,"),
+        (
+            ["eval", "--workdir=x", "--fresh"],
+            "--fresh is not a flag of eval, which takes --workdir",
+        ),
+        (
+            ["check", CONFIG, "--workdir=x"],
+            "--workdir is not a flag of check, which takes --config",
+        ),
+        (["check", CONFIG, "--devices=0"], "--devices=0 must be a whole number, 1 or more"),
+        (["check", CONFIG, "--devices=x"], "--devices=x must be a whole number, 1 or more"),
+        (["check", CONFIG, "--batch=1.5"], "--batch=1.5 must be a whole number, 1 or more"),
+        (["eval", "--workdir=x", "--config.seed=3"], "--config.seed cannot be set for eval, which"),
+        (
+            ["eval", "--workdir=x", "--config.eval.batch_size=x"],
+            "eval.batch_size=x must be a whole",
+        ),
+        (["train", "--flagfile=nope"], "--flagfile=nope: No such file or directory"),
+        (["train", "--flagfile"], "--flagfile needs a value: a text file with one flag a line"),
+        (["train", "--config=nope.py"], "--config=nope.py: no such file"),
+        (
+            ["train", "--config=mine.yaml"],
+            "--config=mine.yaml must be a .py file, a config.json or",
+        ),
+    ],
+)
+def test_refused_words(calls: Calls, capsys: Captured, words: list[str], message: str) -> None:
+    assert message in refused(calls, capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def get_config(:", "broken.py line 1: SyntaxError: invalid syntax"),
+        ("def get_config():\n    1 / 0", "broken.py line 2: ZeroDivisionError: division by zero"),
+        ("x = 3", "broken.py has no get_config(); define it and let it return the config"),
+        ("def get_config(): pass", "broken.py: get_config() returned nothing; let it return"),
+        (
+            RECIPE.replace("epochs", "epoch"),
+            "broken.py line 6: unknown key train.epoch; did you me",
+        ),
+    ],
+)
+def test_refused_recipe(calls: Calls, capsys: Captured, text: str, message: str) -> None:
+    Path("broken.py").write_text(text)
+    assert message in refused(calls, capsys, "train", "--config=broken.py")
+
+
+def test_a_message_stays_one_line(calls: Calls, capsys: Captured) -> None:
+    message = refused(calls, capsys, "train", CONFIG, "--config.data.cache=a\nb")
+    assert message.startswith("data.cache=a b must be one of")
+
+
+# --- Requests.
+
+
+def test_train_request(calls: Calls) -> None:
+    words = ["--workdir=runs/x", "--fresh", "train", "--config.seed=3", "--config", "mine.py"]
+    assert cli.main(words) == 0
+    expected = from_dict({"train": {"epochs": 10}, "seed": 3})
+    sources = dict.fromkeys(key_docs(), "default")
+    sources |= {"train.epochs": "mine.py", "seed": "command line"}
+    assert calls.request == TrainRequest(
+        config=expected,
+        config_name="mine",
+        workdir=Path("runs/x"),
+        fresh=True,
+        extend=False,
+        sources=sources,
+    )
+
+
+def test_train_request_by_name_without_anything_else(calls: Calls) -> None:
+    assert cli.main(["train", "--config=mnist_mlp"]) == 0
+    request = calls.request
+    assert (request.config_name, request.workdir) == ("mnist_mlp", None)
+    assert (request.fresh, request.extend) == (False, False)
+    assert request.sources["model.name"] == "configs/mnist_mlp.py"
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("mine-0123abcd", "mine"), ("other-run", "other-run")]
+)
+def test_train_goes_on_with_a_workdir(calls: Calls, folder: str, name: str) -> None:
+    Path(folder).mkdir()
+    config = from_dict({"train": {"steps": 5}, "model": {"args": {"a": [1, 2]}}})
+    Path(folder, "config.json").write_text(to_json(config))
+    assert cli.main(["train", f"--workdir={folder}", "--extend", "--config.train.steps=9"]) == 0
+    request = calls.request
+    assert (request.config_name, request.workdir, request.extend) == (name, Path(folder), True)
+    assert request.config.train.steps == 9
+    assert request.config.model == config.model
+    assert request.sources["seed"] == f"{folder}/config.json"
+
+
+def test_train_names_a_damaged_config_json(calls: Calls, capsys: Captured) -> None:
+    Path("config.json").write_text('{"train": ')
+    assert "config.json is damaged: line 1" in refused(calls, capsys, "train", "--workdir=.")
+
+
+def test_eval_request(calls: Calls) -> None:
+    words = ["--checkpoint=best", "--split", "train", "--config.eval.batch_size=1e2"]
+    assert cli.main(["eval", "--workdir=~/x", *words, "--config.data.path=/y"]) == 0
+    assert calls.request == EvalRequest(
+        workdir=Path("~/x").expanduser(),
+        checkpoint="best",
+        split="train",
+        overrides={"eval.batch_size": "1e2", "data.path": "/y"},
+    )
+
+
+def test_eval_request_defaults(calls: Calls) -> None:
+    assert cli.main(["eval", "--workdir=x"]) == 0
+    assert calls.request == EvalRequest(workdir=Path("x"))
+
+
+@pytest.mark.parametrize("name", sorted(key_docs()))
+def test_eval_takes_only_what_does_not_change_the_run(calls: Calls, name: str) -> None:
+    allowed = {"data.path", "data.cache", "data.threads", "data.ahead", "data.eval_split"}
+    text = "memory" if name == "data.cache" else "1"
+    status = cli.main(["eval", "--workdir=x", f"--config.{name}={text}"])
+    assert status == (0 if name in allowed or name.startswith("eval.") else 2)
+
+
+def test_check_request(calls: Calls) -> None:
+    calls.act = lambda: 0
+    words = ["--devices=8", "--batch=3", "--print_config", "--json=yes"]
+    assert cli.main(["check", CONFIG, *words]) == 0
+    request = calls.request
+    assert isinstance(request, CheckRequest)
+    assert (request.config_name, request.devices, request.batch) == ("mine", 8, 3)
+    assert (request.print_config, request.json) == (True, True)
+    assert cli.main(["check", CONFIG]) == 0
+    last = calls.requests[-1]
+    assert (last.devices, last.batch, last.print_config, last.json) == (None, None, False, False)
+
+
+def test_flag_file(calls: Calls) -> None:
+    Path("flags.txt").write_text(
+        "# a comment\n--config=mine.py\n\n--config.train.epochs=3\n"
+        "--config.model.mlp.hidden_sizes=1,2\n--flagfile=more.txt\n"
+    )
+    Path("more.txt").write_text("--config.seed=4\n--fresh\n")
+    assert cli.main(["train", "--flagfile=flags.txt", "--config.train.epochs=5"]) == 0
+    config = calls.request.config
+    assert (config.train.epochs, config.seed, calls.request.fresh) == (5, 4, True)
+    assert config.model.mlp.hidden_sizes == (1, 2)
+
+
+def test_flag_file_that_is_no_text(calls: Calls, capsys: Captured) -> None:
+    Path("binary").write_bytes(b"\xff\xfe")
+    message = refused(calls, capsys, "train", "--flagfile=binary")
+    assert message == "--flagfile needs a value: a text file with one flag a line"
+
+
+def test_the_current_folder_is_searched_for_modules_last(calls: Calls) -> None:
+    sys.path[:] = [entry for entry in sys.path if entry]
+    assert cli.main(["train", CONFIG]) == 0
+    assert cli.main(["train", CONFIG]) == 0
+    assert sys.path[-1] == os.getcwd()
+    assert sys.path.count(os.getcwd()) == 1
+
+
+# --- Output and exit status.
+
+
+def test_the_last_line_on_stdout_is_the_result(calls: Calls, capsys: Captured) -> None:
+    def act() -> dict[str, Any]:
+        print("from a library")
+        return {"status": "finished", "eval": {"accuracy": 0.1 + 0.2}}
+
+    calls.act = act
+    assert cli.main(["train", CONFIG]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out.splitlines()[-1]) == {
+        "status": "finished",
+        "eval": {"accuracy": 0.1 + 0.2},
+    }
+    assert out.endswith("}\n")
+    assert err == ""
+
+
+def test_check_prints_itself_and_gives_the_status(calls: Calls, capsys: Captured) -> None:
+    calls.act = lambda: 2
+    assert cli.main(["check", CONFIG]) == 2
+    assert capsys.readouterr() == ("", "")
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    def act() -> Any:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.UsageError("batch_size=3 is odd"), 2),
+        (errors.DataError("file x is damaged"), 3),
+        (errors.NonFiniteError("the loss is NaN"), 4),
+        (errors.CheckpointError("disk full"), 5),
+    ],
+)
+def test_expected_errors(
+    calls: Calls, capsys: Captured, error: errors.JaxtrainError, status: int
+) -> None:
+    calls.act = raising(error)
+    assert cli.main(["train", CONFIG]) == status
+    assert capsys.readouterr() == ("", f"jaxtrain: error: {error}\n")
+
+
+def test_debug_shows_the_traceback_and_its_cause(calls: Calls, capsys: Captured) -> None:
+    Path("broken.py").write_text("x = 1 / 0")
+    assert cli.main(["train", "--config=broken.py", "--debug"]) == 2
+    _, err = capsys.readouterr()
+    assert "ZeroDivisionError: division by zero\n\nThe above exception was" in err
+    assert err.splitlines()[-1].startswith("jaxtrain: error: broken.py line 1: ZeroDivisionError")
+
+
+def test_stopped_is_no_error(calls: Calls, capsys: Captured) -> None:
+    calls.act = raising(errors.Stopped("stopped after step 3 of 10"))
+    assert cli.main(["train", CONFIG]) == 75
+    assert capsys.readouterr() == ("", "jaxtrain: stopped after step 3 of 10\n")
+
+
+def test_a_fault_of_ours_keeps_its_traceback(calls: Calls, capsys: Captured) -> None:
+    calls.act = raising(RuntimeError("oops"))
+    assert cli.main(["train", CONFIG]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("Traceback (most recent call last):\n")
+    assert "RuntimeError: oops\n" in err
+    assert err.endswith("jaxtrain: RuntimeError: a fault of jaxtrain, please report it\n")
+
+
+def test_a_result_that_is_no_json_is_a_fault(calls: Calls, capsys: Captured) -> None:
+    calls.act = lambda: {"loss": float("nan")}
+    assert cli.main(["train", CONFIG]) == 1
+    assert capsys.readouterr().out == ""
+
+
+def test_an_interrupt(calls: Calls, capsys: Captured) -> None:
+    calls.act = raising(KeyboardInterrupt())
+    assert cli.main(["train", CONFIG]) == 130
+    assert capsys.readouterr() == ("", "jaxtrain: interrupted\n")
+
+
+def test_a_broken_pipe_that_is_not_ours_is_a_fault(
+    calls: Calls, capfd: pytest.CaptureFixture[str]
+) -> None:
+    calls.act = raising(BrokenPipeError("a socket"))
+    assert cli.main(["train", CONFIG]) == 1
+    assert "BrokenPipeError: a socket" in capfd.readouterr().err
+
+
+# --- As a process.
+
+
+def jaxtrain(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "jaxtrain", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def test_nothing_said_prints_the_help_to_stderr() -> None:
+    done = jaxtrain()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == jaxtrain("--help").stdout
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["--help", "--nonsense"]])
+def test_help(words: list[str]) -> None:
+    done = jaxtrain(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    for verb in VERBS:
+        assert f"\n  {verb} " in done.stdout
+    assert "mnist_mlp" in done.stdout
+    assert len(done.stdout.splitlines()) < 20
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_help_of_a_verb(verb: str) -> None:
+    done = jaxtrain(verb, "--help", "--config=nope.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    for flag in VERBS[verb].flags:
+        (line,) = [
+            line
+            for line in lines
+            if line.startswith(f"  --{flag.name}") and not line.startswith("  --config.")
+        ]
+        assert line.endswith(flag.doc)
+    for example in VERBS[verb].examples:
+        assert f"  {example}" in lines
+    assert "--config.KEY=VALUE" in done.stdout
+    assert "--print_config" in lines[-1]
+    assert len(lines) < 25
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_the_examples_of_help_are_accepted(calls: Calls, verb: str) -> None:
+    Path("runs/short").mkdir(parents=True)
+    Path("runs/short/config.json").write_text(to_json(from_dict({"train": {"steps": 5}})))
+    for example in VERBS[verb].examples:
+        assert cli.main(example.split()[1:]) == 0, example
+
+
+def test_version() -> None:
+    done = jaxtrain("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"jaxtrain {__version__}\n", "")
+
+
+HEAVY = {"jax", "numpy", "flax", "optax", "orbax", "tensorflow", "grain", "clu"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["train", "--help"],
+        ["--version"],
+        ["train", "--config=nope.py"],
+        ["trian"],
+        ["train", "--config=mnist_mlp", "--config.seed=x"],
+    ],
+)
+def test_help_and_usage_errors_import_nothing_heavy(words: list[str]) -> None:
+    code = (
+        "import sys; from jaxtrain.cli import main; main(sys.argv[1:]);"
+        f"print(sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_help_comes_at_once() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        jaxtrain("train", "--help")
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+def test_an_error_as_a_process_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def get_config(:")
+    done = jaxtrain("train", "--config=broken.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "jaxtrain: error: broken.py line 1: SyntaxError: invalid syntax\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.py"]
+
+
+# A verb that only prints, run by the real command.
+SCRIPT = """
+import sys, types
+from jaxtrain.cli import main
+module = types.ModuleType("jaxtrain.train")
+def train(request):
+    for _ in range({lines}):
+        print("x" * 100)
+    return {result}
+module.train = train
+sys.modules[module.__name__] = module
+sys.exit(main(["train", "--config=mnist_mlp"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "result", "status"),
+    [(0, {"status": "finished"}, 0), (0, 3, 3), (1, 3, 3), (10_000, 0, 141)],
+)
+def test_a_reader_that_went_away_is_no_error(lines: int, result: Any, status: int) -> None:
+    script = SCRIPT.format(lines=lines, result=result)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+            check=False,
+        )
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (status, b"")
+
+
+def test_a_closed_stdout_is_no_error() -> None:
+    command = f"{sys.executable} -m jaxtrain --help >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
