@@ -1,0 +1,11 @@
+"""What a person sees of a run, and what is recorded for later.
+
+metrics.jsonl is the one truth; TensorBoard's files are made from it and can be made again.
+"""
+
+from jaxtrain.report.console import Console, open_console
+from jaxtrain.report.metrics_log import MetricsLog
+from jaxtrain.report.reporter import BatchProgress, Reporter
+from jaxtrain.report.sparkline import sparkline
+
+__all__ = ["BatchProgress", "Console", "MetricsLog", "Reporter", "open_console", "sparkline"]

@@ -1,0 +1,222 @@
+"""One face for all that a run reports: to its log, to TensorBoard and to a person."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+
+from jaxtrain.report.console import Progress, open_console
+from jaxtrain.report.metrics_log import MetricsLog
+from jaxtrain.report.speed import Speed
+
+if TYPE_CHECKING:
+    from jaxtrain.report.tensorboard import EventWriter
+
+
+class BatchProgress(Protocol):
+    """Takes how much of a pause is done. Costs about a microsecond unless a redraw is due."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """Says that `done` of `total` batches are done."""
+
+
+class Reporter:
+    """Writes metrics.jsonl and TensorBoard events, and shows a person how a run goes.
+
+    Use it in a `with`: leaving it, in whatever way, closes the files and leaves the terminal
+    clean. Nothing is written before `start`, but messages are shown at once.
+
+    Args:
+        metrics_path: metrics.jsonl.
+        tensorboard_dir: where the event files go; None writes none.
+        total_steps: the run's last step.
+        batch_size: images a step, over all devices.
+        stream: where text for people goes; None is stderr.
+        clock: seconds, from anywhere on, for speeds.
+        now: seconds since 1970, for the records.
+    """
+
+    def __init__(
+        self,
+        metrics_path: Path,
+        tensorboard_dir: Path | None,
+        *,
+        total_steps: int,
+        batch_size: int,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._log = MetricsLog(metrics_path)
+        self._tensorboard_dir = tensorboard_dir
+        self._events: EventWriter | None = None
+        self._total_steps = total_steps
+        self._step = 0
+        self._loss: float | None = None
+        self._accuracy: float | None = None
+        self._images_per_second: float | None = None
+        self._clock = clock
+        self._now = now
+        self._speed = Speed(batch_size, clock)
+        self._console = open_console(sys.stderr if stream is None else stream, clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the files and leaves the terminal clean; a second call does nothing."""
+        self._console.close()
+        self._log.close()
+        if self._events is not None:
+            self._events.close()
+
+    def message(self, text: str) -> None:
+        """Shows a line that stays."""
+        self._console.message(text)
+
+    def start(self, step: int) -> None:
+        """Brings all records to `step`, as if later steps had never been, and starts the clock.
+
+        Args:
+            step: finished updates to go on from; 0 for a new run.
+
+        Raises:
+            UsageError: metrics.jsonl is damaged.
+            CheckpointError: a record cannot be written.
+        """
+        self._log.resume(step)
+        if self._tensorboard_dir is not None:
+            # Here, as it takes 0.1 s to load and nothing else in this room needs it.
+            from jaxtrain.report.tensorboard import EventWriter  # noqa: PLC0415
+
+            self._events = EventWriter(self._tensorboard_dir, self._log.read(), self._now())
+        self._step = step
+        self._speed.start(step)
+        self._console.tick(self._progress(step))
+
+    def tick(self, step: int) -> None:
+        """Says that step `step` was sent off. Costs under a microsecond unless a redraw is due."""
+        if self._clock() >= self._console.due:
+            self._console.tick(self._progress(step))
+
+    def train(self, step: int, loss: float, accuracy: float, learning_rate: float) -> None:
+        """Records the interval that ended with step `step`.
+
+        Call it when the interval's numbers have come from the device, which may be while later
+        steps are in flight: that moment counts as the step's end.
+
+        Args:
+            step: the last finished step in the interval.
+            loss: mean loss over the interval's examples.
+            accuracy: share of the interval's examples that were classified correctly.
+            learning_rate: the rate of step `step`.
+
+        Raises:
+            CheckpointError: a record cannot be written.
+        """
+        self._images_per_second = self._speed.report(step)
+        self._loss, self._accuracy = loss, accuracy
+        metrics = {
+            "loss": loss,
+            "accuracy": accuracy,
+            "learning_rate": learning_rate,
+            "images_per_second": self._images_per_second,
+        }
+        self._record(step, "train", metrics)
+        self._console.train(self._progress(step))
+
+    def eval(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+        """Records an evaluation after step `step`.
+
+        Args:
+            step: finished updates of the weights that were evaluated.
+            split: the split's name, as recorded in metrics.jsonl; TensorBoard's tags are
+                `eval/loss` and `eval/accuracy` for any split.
+            metrics: name to number, at least `loss` and `accuracy`; `count` is shown too.
+
+        Raises:
+            CheckpointError: a record cannot be written.
+        """
+        self._record(step, split, metrics)
+        self._console.evaluation(step, split, metrics, self._total_steps)
+
+    @contextlib.contextmanager
+    def paused(self, what: str) -> Iterator[BatchProgress]:
+        """Takes the time inside out of the training time.
+
+        The steps in flight must be finished before, else their time is taken out as well.
+
+        Args:
+            what: a verb for what is done instead of training, shown in the progress line
+                ("evaluate", "save"); "compile" is announced, with the time that it took.
+
+        Yields:
+            A function to call with the batches done and their total, for a progress line.
+        """
+        compiling = what == "compile"
+        if compiling:
+            self._console.message("compiling")
+        before = self._clock()
+        with self._speed.paused(compiling=compiling):
+            self._console.pause(what)
+            try:
+                yield lambda done, total: self._console.batches(what, done, total)
+            finally:
+                self._console.unpause()
+        if compiling:
+            self._console.message(f"compiled in {self._clock() - before:.1f} s")
+
+    @property
+    def training_seconds(self) -> float:
+        """Seconds of training since `start`, without pauses, up to the last training report."""
+        return self._speed.training_seconds
+
+    @property
+    def images_per_second_overall(self) -> float | None:
+        """Images since `start` over `training_seconds`; None before the first report."""
+        return self._speed.images_per_second_overall
+
+    def hparams(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, Any]) -> None:
+        """Shows the finished run in TensorBoard's HPARAMS tab. Call it once, at the end.
+
+        Args:
+            flat_config: dotted key to value.
+            final_metrics: name to value; TensorBoard shows the numbers as `final/<name>`.
+
+        Raises:
+            CheckpointError: the events cannot be written.
+        """
+        if self._events is not None:
+            self._events.hparams(flat_config, final_metrics, self._step, self._now())
+
+    def flush(self) -> None:
+        """Makes the records survive a power cut, as a checkpoint does; call it with each save."""
+        self._log.flush()
+
+    def _record(self, step: int, split: str, metrics: Mapping[str, float | None]) -> None:
+        self._step = step
+        header = {"step": step, "time": self._now(), "split": split}
+        event = self._log.append({**header, **metrics})
+        if self._events is not None:
+            self._events.write(event)
+
+    def _progress(self, step: int) -> Progress:
+        return Progress(
+            step=step,
+            total_steps=self._total_steps,
+            loss=self._loss,
+            accuracy=self._accuracy,
+            images_per_second=self._images_per_second,
+            seconds_left=self._speed.seconds_left(step, self._total_steps),
+        )
