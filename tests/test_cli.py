@@ -1,16 +1,18 @@
 """The command line: every form of words does what a person means, or says what is wrong."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from absl import logging as absl_logging
 
 from jaxtrain import __version__, cli, errors
 from jaxtrain.cli.verbs import VERBS
@@ -53,7 +55,7 @@ class Calls:
 
 
 @pytest.fixture
-def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     """Verbs replaced, in an empty folder that holds only the recipe `mine.py`."""
     recorder = Calls()
     for verb in VERBS.values():
@@ -61,9 +63,11 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
         monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
         setattr(sys.modules[module], function, recorder.run)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    before = absl_logging.get_verbosity()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(RECIPE)
-    return recorder
+    yield recorder
+    absl_logging.set_verbosity(before)
 
 
 Captured = pytest.CaptureFixture[str]
@@ -417,6 +421,14 @@ def test_debug_shows_the_traceback_and_its_cause(calls: Calls, capsys: Captured)
     _, err = capsys.readouterr()
     assert "ZeroDivisionError: division by zero\n\nThe above exception was" in err
     assert err.splitlines()[-1].startswith("jaxtrain: error: broken.py line 1: ZeroDivisionError")
+
+
+@pytest.mark.parametrize("words", [[], ["--debug"]])
+def test_libraries_log_only_for_debug(calls: Calls, words: list[str]) -> None:
+    logger = absl_logging.get_absl_logger()
+    assert cli.main(["train", CONFIG, *words]) == 0
+    assert logger.isEnabledFor(logging.ERROR) == (words == ["--debug"])
+    assert logger.isEnabledFor(logging.INFO) == (words == ["--debug"])
 
 
 def test_stopped_is_no_error(calls: Calls, capsys: Captured) -> None:

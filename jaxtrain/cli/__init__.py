@@ -70,8 +70,9 @@ def _command(words: list[str]) -> int:
         return 0
     name, given = read_words(words)
     verb = VERBS[name]
+    # Orbax logs a traceback from each of its threads for an error that it also raises.
     debug = given.flags["debug"]
-    absl_logging.set_verbosity(absl_logging.DEBUG if debug else absl_logging.WARNING)
+    absl_logging.set_verbosity(absl_logging.INFO if debug else absl_logging.FATAL)
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())  # for a user's modules; last, so that they hide no library's
     request = verb.request(given)
