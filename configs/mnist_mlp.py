@@ -16,10 +16,11 @@ def get_config() -> ConfigDict:
     config.data.source = "mnist"
     config.model.name = "mlp"
     config.model.mlp.hidden_sizes = (512,)
+    config.model.mlp.dropout = 0.3
     config.optimizer.name = "adam"
-    config.optimizer.learning_rate = 1e-3
+    config.optimizer.learning_rate = 4e-3
     config.schedule.name = "cosine"
-    config.schedule.warmup_epochs = 0.5
+    config.schedule.warmup_steps = 200
     config.train.batch_size = 128
     config.train.epochs = 10
     config.eval.every_epochs = 1

@@ -202,7 +202,7 @@ def _layer_table(run: Run) -> str:
         compute_flops=True,
         show_repeated=True,
         console_kwargs={"width": columns, "force_terminal": False},
-        table_kwargs={"box": rich.box.SIMPLE_HEAD, "title": None},
+        table_kwargs={"box": rich.box.SIMPLE_HEAD},
         **model.options(row=jnp.arange(1), train=False),
     )
     return "\n".join(line.rstrip() for line in table.splitlines() if line.strip())

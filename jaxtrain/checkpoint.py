@@ -76,8 +76,9 @@ class Checkpoints:
         self.best_metric = best_metric
         self._pending: tuple[int, Any] | None = None
         try:
+            directory.mkdir(parents=True, exist_ok=True)
             self._orbax = ocp.training.Checkpointer(
-                directory,
+                directory.absolute(),
                 context=_context(),
                 preservation_policy=_policies.AnyPreservationPolicy(policies),
                 cleanup_tmp_directories=True,
@@ -283,9 +284,12 @@ def resolve_step(directory: pathlib.Path, which: str) -> int:
 
 
 def _load(path: pathlib.Path, items: dict[str, Any]) -> dict[str, Any]:
+    loaded: dict[str, Any] = {}
     try:
         with _context():
-            loaded: dict[str, Any] = ocp.load_checkpointables(path, items)
+            # One by one: after a failure Orbax would leave the others' coroutines un-awaited.
+            for name, abstract in items.items():
+                loaded |= ocp.load_checkpointables(path.absolute(), {name: abstract})
     except Exception as error:  # Orbax, TensorStore and JSON each have their own types
         raise CheckpointError(f"checkpoint {path} cannot be read: {_cause(error)}") from error
     return loaded

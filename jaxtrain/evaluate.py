@@ -27,7 +27,7 @@ def evaluate(request: EvalRequest) -> dict[str, Any]:
     directory, step = _locate(stored.path / "checkpoints", request.checkpoint)
     model = predictor.load(directory, step, config)
     split = data.open_split(
-        config.data, request.split or data.default_split(config.data), len(model.class_names)
+        config.data, request.split or data.eval_split_name(config.data), len(model.class_names)
     )
     _check_shape(model, split)
     console = open_console(sys.stderr, time.perf_counter)

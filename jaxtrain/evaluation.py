@@ -88,7 +88,8 @@ class Evaluator:
         if len(bad):
             raise NonFiniteError(
                 f"the model's outputs are NaN or infinite for {len(bad)} of "
-                f"{len(results['finite'])} examples of split {self.split.name!r}, first for example {bad[0]}; "
+                f"{len(results['finite'])} examples of split {self.split.name!r}, first for "
+                f"example {bad[0]}; "
                 "this evaluation was not recorded"
             )
         return self._task.summary(results)

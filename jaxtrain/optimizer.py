@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from jaxtrain import rules
@@ -128,11 +129,20 @@ def _constant(config: ScheduleConfig, peak: float, span: Span) -> Schedule:
 
 
 def _cosine(config: ScheduleConfig, peak: float, span: Span) -> Schedule:
-    return optax.cosine_decay_schedule(peak, span.decay_steps, config.end_factor)
+    return _ending(
+        optax.cosine_decay_schedule(peak, span.decay_steps, config.end_factor), config, peak, span
+    )
 
 
 def _linear(config: ScheduleConfig, peak: float, span: Span) -> Schedule:
-    return optax.linear_schedule(peak, peak * config.end_factor, span.decay_steps)
+    end = peak * config.end_factor
+    return _ending(optax.linear_schedule(peak, end, span.decay_steps), config, peak, span)
+
+
+def _ending(schedule: Schedule, config: ScheduleConfig, peak: float, span: Span) -> Schedule:
+    """`schedule` with its end value exact: compiled float32 arithmetic can end below 0."""
+    end = peak * config.end_factor if span.total_steps > 1 else peak
+    return lambda count: jnp.where(count >= span.decay_steps, end, schedule(count))
 
 
 def _exponential(config: ScheduleConfig, peak: float, span: Span) -> Schedule:

@@ -135,13 +135,12 @@ def fingerprint(tree: Any) -> jax.Array:
     It sums position-dependent hashes of the elements' bits modulo 2^32, which is exact in any
     order, so it does not depend on how an array is sharded.
     """
-    return jnp.stack([_leaf_fingerprint(leaf) for leaf in jax.tree.leaves(tree)])
+    return jnp.array([_leaf_fingerprint(leaf) for leaf in jax.tree.leaves(tree)], jnp.uint32)
 
 
 def _leaf_fingerprint(leaf: jax.Array) -> jax.Array:
     width = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[leaf.dtype.itemsize]
-    bits = leaf if leaf.dtype == width else jax.lax.bitcast_convert_type(leaf, width)
-    bits = bits.astype(jnp.uint32).ravel()
+    bits = leaf.view(width).astype(jnp.uint32).ravel()
     position = jax.lax.iota(jnp.uint32, bits.size)
     # The finaliser of MurmurHash3 (Appleby, 2011), over the bits offset by a Weyl sequence.
     value = bits + position * jnp.uint32(0x9E3779B9)

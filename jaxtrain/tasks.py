@@ -34,8 +34,9 @@ class Interval(clu.metrics.Metric):
     @classmethod
     def empty(cls) -> Self:
         """The interval before its first step."""
-        zero = jnp.zeros((), jnp.int32)
-        return cls(loss=jnp.zeros((), jnp.float32), correct=zero, count=zero, bad_step=zero)
+        # An array each: a state with one buffer in two places cannot be donated.
+        counts = {name: jnp.zeros((), jnp.int32) for name in ("correct", "count", "bad_step")}
+        return cls(loss=jnp.zeros((), jnp.float32), **counts)
 
     @classmethod
     def from_model_output(

@@ -274,6 +274,7 @@ class _Session:
             **setup.describe(self.run),
             "record": dataclasses.asdict(record) | {"seconds": self.seconds},
         }
+        self.reporter.flush()
         with self.reporter.paused("save"):
             self.checkpoints.save(state, meta, fresh)
 

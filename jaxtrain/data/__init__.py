@@ -5,7 +5,7 @@ examples a batch holds, `load` reads batches ahead in threads. Nothing here impo
 Grain, which only `load` imports, does so on its own.
 """
 
-from jaxtrain.data.dataset import Dataset, open_dataset, open_split
+from jaxtrain.data.dataset import Dataset, eval_split_name, open_dataset, open_split
 from jaxtrain.data.loading import Batch, IndexBatches, load
 from jaxtrain.data.sampler import Sampler, eval_indices
 from jaxtrain.data.sources import SOURCES
@@ -21,6 +21,7 @@ __all__ = [
     "Split",
     "Subset",
     "eval_indices",
+    "eval_split_name",
     "load",
     "open_dataset",
     "open_split",

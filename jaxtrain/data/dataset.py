@@ -63,6 +63,11 @@ def open_dataset(config: DataConfig) -> Dataset:
     return Dataset(train, evals[0], class_names)
 
 
+def eval_split_name(config: DataConfig) -> str:
+    """The split that a run is evaluated on: the holdout if there is one."""
+    return config.eval_split if config.holdout is None else _HOLDOUT
+
+
 def open_split(config: DataConfig, name: str, num_classes: int) -> Split:
     """Opens and checks one split as a run with this config has it.
 

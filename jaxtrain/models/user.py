@@ -33,13 +33,16 @@ def build(
             does not take `args`.
     """
     kind = _import(name)
-    taken = inspect.signature(kind).parameters
+    # NNX's metaclass hides the signature of the class itself.
+    signature = inspect.signature(kind.__init__)
     offered = {"num_classes": num_classes, "dtype": dtype}
-    arguments = {key: value for key, value in offered.items() if key in taken} | dict(args)
+    arguments = {
+        key: value for key, value in offered.items() if key in signature.parameters
+    } | dict(args)
     try:
         if issubclass(kind, nn.Module):
             return kind(**arguments)
-        inspect.signature(kind).bind(rngs=None, **arguments)
+        signature.bind(None, rngs=None, **arguments)
     except TypeError as error:
         raise UsageError(f"model.args={dict(args)} does not fit {name}: {error}") from error
     return nnx.bridge.to_linen(kind, **arguments)

@@ -1,0 +1,236 @@
+import json
+import os
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxtrain import checkpoint
+from jaxtrain.checkpoint import Best, Checkpoints
+from jaxtrain.errors import CheckpointError, NonFiniteError, UsageError
+from jaxtrain.parallel.mesh import data_mesh, on_mesh, replicated
+from jaxtrain.state import TrainState, all_finite, fingerprint
+from jaxtrain.tasks import Interval
+
+# Not compressible, so that the arrays fill the largest file of a step.
+NOISE = jnp.asarray(np.random.RandomState(0).randn(30, 20), jnp.float32)
+META = {"class_names": ["a", "b"], "best": None}
+
+
+def state(step: int, value: float = 1.0) -> TrainState:
+    return TrainState(
+        step=jnp.int32(step),
+        seed=jnp.uint32(7),
+        params={"kernel": NOISE * value, "bias": jnp.arange(20.0)},
+        collections={},
+        opt_state=({"mu": NOISE + step}, jnp.int32(step)),
+        interval=Interval.empty(),
+    )
+
+
+def abstract(devices: int = 1) -> TrainState:
+    return on_mesh(jax.eval_shape(lambda: state(1)), data_mesh(jax.devices()[:devices]))
+
+
+def saved(directory, steps, keep=3, best_metric=None, accuracies=None):
+    with Checkpoints(directory, keep, best_metric) as checkpoints:
+        for number, step in enumerate(steps):
+            evaluated = None if accuracies is None else accuracies[number]
+            checkpoints.save(state(step), META, evaluated)
+    return checkpoint.list_steps(directory)
+
+
+def equal(a, b) -> bool:
+    return all(
+        np.array_equal(one, other)
+        for one, other in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )
+
+
+def test_what_is_saved_comes_back_bit_for_bit_on_any_devices(tmp_path):
+    saved(tmp_path, [5])
+    for devices in (1, 2, 8):
+        found = checkpoint.restore_state(tmp_path, 5, abstract(devices))
+        assert equal(found, state(5))
+        assert len(found.params["kernel"].sharding.device_set) == devices
+    assert equal(checkpoint.restore_model(tmp_path, 5, abstract().model), state(5).model)
+    meta = checkpoint.read_meta(tmp_path, 5)
+    assert meta["class_names"] == ["a", "b"]
+    assert meta["step"] == 5
+
+
+def test_a_state_may_be_donated_as_soon_as_save_returns(tmp_path):
+    overwrite = jax.jit(lambda s: jax.tree.map(lambda x: x * 0, s), donate_argnums=0)
+    big = jax.device_put(state(1).replace(params={"w": jnp.ones((2000, 1000))}))
+    with Checkpoints(tmp_path, 3, None) as checkpoints:
+        checkpoints.save(big, META, None)
+        overwritten = jax.block_until_ready(overwrite(big))
+    target = on_mesh(jax.eval_shape(lambda: overwritten), data_mesh(jax.devices()[:1]))
+    found = checkpoint.restore_state(tmp_path, 1, target)
+    assert float(found.params["w"].min()) == 1.0
+
+
+def test_the_newest_are_kept(tmp_path):
+    assert saved(tmp_path, [1, 2, 3, 4, 5], keep=2) == [4, 5]
+
+
+def test_a_step_is_saved_once(tmp_path):
+    saved(tmp_path, [3])
+    before = os.stat(tmp_path / "3").st_mtime_ns
+    assert saved(tmp_path, [3]) == [3]
+    assert os.stat(tmp_path / "3").st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "kept"),
+    [
+        ("accuracy", [0.1, 0.9, 0.2, 0.3, 0.4], [2, 4, 5]),
+        ("accuracy", [0.1, 0.9, 0.9, 0.3, 0.4], [2, 4, 5]),
+        ("loss", [3.0, 0.1, 2.0, 1.0, 1.0], [2, 4, 5]),
+    ],
+)
+def test_the_best_and_the_last_both_survive(tmp_path, metric, values, kept):
+    evaluated = [{metric: value} for value in values]
+    assert saved(tmp_path, [1, 2, 3, 4, 5], 2, metric, evaluated) == kept
+
+
+def test_the_best_survives_a_restart(tmp_path):
+    saved(tmp_path, [1, 2], 1, "accuracy", [{"accuracy": 0.9}, {"accuracy": 0.1}])
+    rest = [{"accuracy": 0.2}, None, {"accuracy": 0.3}]
+    assert saved(tmp_path, [3, 4, 5], 1, "accuracy", rest) == [1, 5]
+
+
+def test_best_is_beaten_only_by_better():
+    assert Best(1, "accuracy", 0.5).beaten_by(0.6)
+    assert not Best(1, "accuracy", 0.5).beaten_by(0.5)
+    assert not Best(1, "accuracy", 0.5).beaten_by(float("nan"))
+    assert Best(1, "loss", 0.5).beaten_by(0.4)
+    assert not Best(1, "loss", 0.5).beaten_by(0.6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_model_is_never_saved(tmp_path, bad):
+    saved(tmp_path, [1])
+    with pytest.raises(NonFiniteError, match="after step 2; this step is not saved"):
+        with Checkpoints(tmp_path, 3, None) as checkpoints:
+            checkpoints.save(state(2, bad), META, None)
+    assert checkpoint.list_steps(tmp_path) == [1]
+
+
+def flip_a_byte(folder, item) -> None:
+    """Flips a byte in the item's largest file, where the arrays are."""
+    files = [p for p in (folder / item).rglob("*") if p.is_file()]
+    largest = max(files, key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+
+
+def truncate(folder, item) -> None:
+    files = [p for p in (folder / item).rglob("*") if p.is_file()]
+    largest = max(files, key=lambda path: path.stat().st_size)
+    os.truncate(largest, largest.stat().st_size // 2)
+
+
+def remove(folder, item) -> None:
+    shutil.rmtree(folder / item)
+
+
+@pytest.mark.parametrize("damage", [flip_a_byte, truncate, remove])
+@pytest.mark.parametrize("item", ["model", "training"])
+def test_a_damaged_step_is_noticed_and_set_aside(tmp_path, damage, item):
+    saved(tmp_path, [1, 2, 3])
+    damage(tmp_path / "3", item)
+    with pytest.raises(CheckpointError, match=f"checkpoint {tmp_path / '3'}"):
+        checkpoint.restore_state(tmp_path, 3, abstract())
+    said = []
+    found = checkpoint.restore_newest(tmp_path, abstract(), said.append)
+    assert found is not None
+    assert equal(found, state(2))
+    assert len(said) == 1
+    assert f"set aside as {tmp_path / '3.damaged'}, going on from step 2" in said[0]
+    assert saved(tmp_path, [3]) == [1, 2, 3]
+    assert equal(checkpoint.restore_state(tmp_path, 3, abstract()), state(3))
+
+
+def test_when_every_step_is_damaged_nothing_is_touched(tmp_path):
+    saved(tmp_path, [1, 2])
+    for step in ("1", "2"):
+        flip_a_byte(tmp_path / step, "model")
+    with pytest.raises(CheckpointError, match=f"checkpoint {tmp_path}") as caught:
+        checkpoint.restore_newest(tmp_path, abstract(), lambda _: None)
+    assert caught.value.status == 5
+    assert checkpoint.list_steps(tmp_path) == [1, 2]
+
+
+def test_damaged_meta_is_named(tmp_path):
+    saved(tmp_path, [1])
+    (path,) = [p for p in (tmp_path / "1" / "meta").iterdir() if p.name.endswith(".json")]
+    json.loads(path.read_text())
+    for text in ("{", "[]", '{"a": 1}'):
+        path.write_text(text)
+        with pytest.raises(CheckpointError, match="checkpoint"):
+            checkpoint.read_meta(tmp_path, 1)
+
+
+def test_another_shape_is_refused(tmp_path):
+    saved(tmp_path, [1])
+    other = abstract().replace(params={"kernel": jax.ShapeDtypeStruct((3, 2), jnp.float32)})
+    with pytest.raises(CheckpointError):
+        checkpoint.restore_state(tmp_path, 1, other)
+
+
+def test_nothing_saved_yet(tmp_path):
+    assert checkpoint.restore_newest(tmp_path, abstract(), lambda _: None) is None
+    assert checkpoint.list_steps(tmp_path / "missing") == []
+    with pytest.raises(UsageError, match="holds no checkpoint yet"):
+        checkpoint.resolve_step(tmp_path, "last")
+
+
+def test_names_of_steps(tmp_path):
+    with Checkpoints(tmp_path, 5, "accuracy") as checkpoints:
+        for step in (10, 20, 30):
+            best = {"step": 20, "metric": "accuracy", "value": 0.5}
+            checkpoints.save(state(step), {"best": best}, None)
+    assert checkpoint.resolve_step(tmp_path, "last") == 30
+    assert checkpoint.resolve_step(tmp_path, "best") == 20
+    assert checkpoint.resolve_step(tmp_path, "10") == 10
+    with pytest.raises(UsageError, match="the steps are 10, 20, 30"):
+        checkpoint.resolve_step(tmp_path, "15")
+
+
+def test_a_folder_that_cannot_be_written_is_exit_5(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError) as caught:
+        Checkpoints(tmp_path / "file", 3, None)
+    assert caught.value.status == 5
+
+
+def test_a_failing_write_is_said_when_it_is_waited_for(tmp_path):
+    with pytest.raises(CheckpointError, match="checkpoint of step 1 cannot be written") as caught:
+        with Checkpoints(tmp_path / "run", 3, None) as checkpoints:
+            shutil.rmtree(tmp_path / "run")
+            (tmp_path / "run").write_text("in the way")
+            checkpoints.save(state(1), META, None)
+            checkpoints.wait()
+    assert "\n" not in str(caught.value)
+
+
+def test_fingerprint_sees_bits_and_positions_but_not_sharding():
+    mesh = data_mesh(jax.devices())
+    values = jnp.asarray(np.random.RandomState(0).randn(64, 3), jnp.float32)
+    alone = int(fingerprint([values])[0])
+    split = jax.device_put(values, jax.NamedSharding(mesh, jax.P("data")))
+    assert int(jax.jit(fingerprint, out_shardings=replicated(mesh))([split])[0]) == alone
+    assert int(fingerprint([values[::-1]])[0]) != alone
+    assert int(fingerprint([values.at[3, 1].multiply(1 + 2e-7)])[0]) != alone
+    for dtype in (jnp.bfloat16, jnp.float16, jnp.int8, jnp.uint32, jnp.bool_):
+        assert fingerprint([values.astype(dtype)]).shape == (1,)
+
+
+def test_all_finite_ignores_integers():
+    assert bool(all_finite({"a": jnp.ones(3), "b": jnp.int32(3)}))
+    assert not bool(all_finite({"a": jnp.array([1, jnp.nan])}))
+    assert bool(all_finite({}))
