@@ -7,6 +7,7 @@ that a step says what it is and a damaged one is noticed (Orbax itself loads a f
 
 import dataclasses
 import pathlib
+import warnings
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -308,6 +309,8 @@ def _verify(path: pathlib.Path, item: str, loaded: Mapping[str, Any]) -> None:
 
 
 def _write_error(directory: pathlib.Path, step: int, error: Exception) -> CheckpointError:
+    # After a failure Orbax leaves coroutines un-awaited, and Python would warn of each at exit.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     return CheckpointError(
         f"checkpoint of step {step} cannot be written to {directory}: {_cause(error)}; "
         "free space or mend the folder, then run the same command again"

@@ -1,7 +1,6 @@
 """Config to Run: everything that is decided before the first step, and nothing written yet."""
 
 import dataclasses
-import fractions
 import functools
 import importlib.metadata
 from typing import Any
@@ -72,13 +71,9 @@ def build(config: Config, devices: int | None = None) -> Run:
     mesh = data_mesh(jax.local_devices())
     dataset = data.open_dataset(config.data)
     sampler = data.Sampler(dataset.train.size, config.train.batch_size, config.seed)
-    run_plan = plan.build(
-        config.train, config.eval, config.checkpoint, config.report, dataset.train.size
-    )
+    run_plan = build_plan(config, dataset.train.size)
     _check_divides(config.train.batch_size, devices or mesh.size)
-    schedule = optimizer.build_schedule(
-        config.schedule, config.optimizer.learning_rate, _span(config, run_plan)
-    )
+    schedule = build_schedule(config, run_plan)
     model = models.build(config.model, dataset.num_classes)
     variables = state.abstract_model(model, dataset.train.image_shape, dataset.num_classes)
     transformation = optimizer.build(config.optimizer, schedule, variables["params"])
@@ -104,11 +99,21 @@ def _check_divides(batch_size: int, devices: int) -> None:
         )
 
 
-def _span(config: Config, run_plan: plan.Plan) -> optimizer.Span:
-    steps_per_epoch = fractions.Fraction(run_plan.examples, run_plan.batch_size)
-    return optimizer.Span(
-        run_plan.total_steps, run_plan.warmup_steps(config.schedule), steps_per_epoch
+def build_plan(config: Config, examples: int) -> plan.Plan:
+    """Steps and events of a run over `examples` training examples."""
+    return plan.build(config.train, config.eval, config.checkpoint, config.report, examples)
+
+
+def build_schedule(config: Config, run_plan: plan.Plan) -> optimizer.Schedule:
+    """Finished updates to learning rate.
+
+    Raises:
+        UsageError: as for `optimizer.build_schedule`, or a warm-up that does not fit the plan.
+    """
+    span = optimizer.Span(
+        run_plan.total_steps, run_plan.warmup_steps(config.schedule), run_plan.steps_per_epoch
     )
+    return optimizer.build_schedule(config.schedule, config.optimizer.learning_rate, span)
 
 
 def describe(run: Run) -> dict[str, Any]:

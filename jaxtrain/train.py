@@ -84,6 +84,7 @@ def _run(run: Run, opened: workdir.Workdir, reporter: Reporter, stop: StopReques
     with Checkpoints(
         opened.checkpoints_dir, config.checkpoint.keep, config.checkpoint.best_metric
     ) as checkpoints:
+        _introduce(run, reporter)
         with futures.ThreadPoolExecutor() as pool, reporter.paused("compile"):
             # XLA compiles outside Python's lock, so these three take the time of the longest.
             restored = pool.submit(_restore_or_create, run, opened, reporter)
@@ -93,12 +94,13 @@ def _run(run: Run, opened: workdir.Workdir, reporter: Reporter, stop: StopReques
             update = compiled.result()
             state, record = restored.result()
         first = int(state.step)
-        _introduce(run, opened, reporter, first)
+        _say_length(run, opened, reporter, first)
         reporter.start(first)
         session = _Session(run, evaluator, checkpoints, reporter, record, began)
         batches = feed.batches(run.sampler.batches(run.plan.total_steps), first)
         state = _loop(session, stop, update, state, batches)
-        checkpoints.wait()
+        with reporter.paused("save"):
+            checkpoints.wait()
         result = session.result(state)
         reporter.hparams(flatten(config), result["eval"])
     return result
@@ -121,11 +123,10 @@ def _compile_evaluator(run: Run) -> Evaluator:
     )
 
 
-def _introduce(run: Run, opened: workdir.Workdir, reporter: Reporter, first: int) -> None:
-    """Says what is about to happen, in a few lines."""
+def _introduce(run: Run, reporter: Reporter) -> None:
+    """Says what is trained on what."""
     train, evaluated = run.dataset.train, run.dataset.eval
     parameters = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(run.abstract.params))
-    total = run.plan.total_steps
     reporter.message(
         f"data     {run.config.data.source}: {train.size:,} {train.name}, {evaluated.size:,} "
         f"{evaluated.name}, {run.dataset.num_classes} classes"
@@ -134,11 +135,20 @@ def _introduce(run: Run, opened: workdir.Workdir, reporter: Reporter, first: int
         f"model    {run.config.model.name}: {parameters:,} parameters, on {run.mesh.size} "
         f"{jax.devices()[0].platform} device{'s' if run.mesh.size > 1 else ''}"
     )
+
+
+def _say_length(run: Run, opened: workdir.Workdir, reporter: Reporter, first: int) -> None:
+    """Says how long it goes on, and what an extension does to the learning rate."""
+    total = run.plan.total_steps
     go_on = f"going on from step {first:,} to {total:,}" if first else f"{total:,} steps"
     reporter.message(f"train    {go_on}, {run.plan.epoch(total):g} epochs")
-    if opened.previous is not None and opened.extended:
-        rate = float(run.fixed.schedule(first))
-        reporter.message(f"extended from ...: learning rate {rate:g}")
+    if opened.extended and opened.previous is not None:
+        before = setup.build_plan(opened.previous, run.dataset.train.size)
+        old_rate = float(setup.build_schedule(opened.previous, before)(first))
+        reporter.message(
+            f"extend   from {before.total_steps:,} to {total:,} steps; learning rate of step "
+            f"{first + 1:,}: {old_rate:g} before, {float(run.fixed.schedule(first)):g} now"
+        )
 
 
 def _loop(

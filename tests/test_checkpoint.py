@@ -113,9 +113,11 @@ def test_best_is_beaten_only_by_better():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_bad_model_is_never_saved(tmp_path, bad):
     saved(tmp_path, [1])
-    with pytest.raises(NonFiniteError, match="after step 2; this step is not saved"):
-        with Checkpoints(tmp_path, 3, None) as checkpoints:
-            checkpoints.save(state(2, bad), META, None)
+    with (
+        Checkpoints(tmp_path, 3, None) as checkpoints,
+        pytest.raises(NonFiniteError, match="after step 2; this step is not saved"),
+    ):
+        checkpoints.save(state(2, bad), META, None)
     assert checkpoint.list_steps(tmp_path) == [1]
 
 
@@ -209,12 +211,14 @@ def test_a_folder_that_cannot_be_written_is_exit_5(tmp_path):
 
 
 def test_a_failing_write_is_said_when_it_is_waited_for(tmp_path):
-    with pytest.raises(CheckpointError, match="checkpoint of step 1 cannot be written") as caught:
+    def save_where_nothing_can_be_written() -> None:
         with Checkpoints(tmp_path / "run", 3, None) as checkpoints:
             shutil.rmtree(tmp_path / "run")
             (tmp_path / "run").write_text("in the way")
             checkpoints.save(state(1), META, None)
-            checkpoints.wait()
+
+    with pytest.raises(CheckpointError, match="checkpoint of step 1 cannot be written") as caught:
+        save_where_nothing_can_be_written()
     assert "\n" not in str(caught.value)
 
 

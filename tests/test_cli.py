@@ -199,6 +199,7 @@ def test_refused_override(calls: Calls, capsys: Captured, words: list[str], mess
         (["train", CONFIG, "--fresh=maybe"], "--fresh=maybe: must be true or false"),
         (["train", CONFIG, "--nofresh=1"], "--nofresh=1 does not take an argument"),
         (["train", CONFIG, "--fresh", "--extend"], "give one of them"),
+        (["train", CONFIG, "--extend"], "--extend needs --workdir=DIR"),
         (
             ["train", CONFIG, "--split=test"],
             "--split is not a flag of train, which takes --config,",

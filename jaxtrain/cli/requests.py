@@ -44,6 +44,8 @@ def train_request(given: Given) -> TrainRequest:
     workdir = _folder("workdir", given.flags["workdir"])
     if given.flags["fresh"] and given.flags["extend"]:
         raise UsageError("--fresh starts another run, --extend goes on with one: give one of them")
+    if given.flags["extend"] and workdir is None:
+        raise UsageError("--extend needs --workdir=DIR, the folder of the run to make longer")
     if given.flags["config"] is not None:
         recipe = load_recipe(given.flags["config"])
     elif workdir is not None:

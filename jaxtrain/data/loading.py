@@ -66,7 +66,7 @@ def load(
         DataError: reading failed; raised in place of the batch that failed, and the iterator ends.
     """
     # Its import costs a second, and data that lies on the device does without.
-    import grain  # type: ignore[import-untyped]  # noqa: PLC0415
+    import grain  # noqa: PLC0415
 
     # Thread k reads items start + k, start + k + threads, ... Grain's own pool of threads is not
     # used: Python waits for such a pool when the process ends, for ever if a read hangs.
