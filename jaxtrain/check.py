@@ -61,7 +61,8 @@ def _describe(run: Run, request: CheckRequest) -> Report:
     """Everything that the report says, as JSON values."""
     steps = run.plan.total_steps
     points = np.unique(np.linspace(1, steps, min(steps, _SCHEDULE_POINTS)).round().astype(int))
-    rates = [float(run.fixed.schedule(int(step) - 1)) for step in points]
+    schedule = jax.vmap(lambda count: jnp.asarray(run.fixed.schedule(count), jnp.float32))
+    rates = np.asarray(schedule(jnp.arange(steps)))
     count = request.devices or run.mesh.size
     report: Report = {
         "data": {split.name: _split(run, split) for split in (run.dataset.train, run.dataset.eval)},
@@ -73,7 +74,12 @@ def _describe(run: Run, request: CheckRequest) -> Report:
             "evaluations": sum(run.plan.events(s).evaluate for s in range(1, steps + 1)),
             "checkpoints": sum(run.plan.events(s).save for s in range(1, steps + 1)),
         },
-        "schedule": [{"step": int(s), "rate": r} for s, r in zip(points, rates, strict=True)],
+        "schedule": {
+            "first": float(rates[0]),
+            "highest": float(rates.max()),
+            "last": float(rates[-1]),
+            "points": [{"step": int(s), "rate": float(rates[s - 1])} for s in points],
+        },
         "model": _model(run),
         "devices": {"count": count, "rows_each": run.config.train.batch_size // count},
     }
@@ -141,17 +147,18 @@ def _config_lines(request: CheckRequest) -> list[str]:
 def _lines(run: Run, report: Report) -> list[str]:
     """The report for a person."""
     steps, model, devices = report["steps"], report["model"], report["devices"]
-    rates = [point["rate"] for point in report["schedule"]]
+    schedule = report["schedule"]
+    rates = [point["rate"] for point in schedule["points"]]
     lines = _data_lines(run, report)
     lines += [
         _field(
             "steps",
-            f"{steps['total']:,} of {run.plan.batch_size} images, {steps['epochs']:g} epochs of "
+            f"{steps['total']:,} of {run.plan.batch_size} images, {steps['epochs']:.4g} epochs of "
             f"{steps['per_epoch']:g} steps; {steps['evaluations']} evaluations, "
             f"{steps['checkpoints']} checkpoints",
         ),
         _field("schedule", f"{run.config.schedule.name} {sparkline(rates, len(rates))}"),
-        _field("", f"first {rates[0]:g}, highest {max(rates):g}, last {rates[-1]:g}"),
+        _field("", "first {first:g}, highest {highest:g}, last {last:g}".format(**schedule)),
         _layer_table(run),
         _field(
             "model",

@@ -6,6 +6,8 @@ that a step says what it is and a damaged one is noticed (Orbax itself loads a f
 """
 
 import dataclasses
+import functools
+import math
 import pathlib
 import warnings
 from collections.abc import Callable, Mapping
@@ -68,7 +70,7 @@ class Checkpoints:
         if best_metric is not None:
             policies.append(
                 _policies.BestN(
-                    get_metric_fn=lambda metrics: (metrics["score"], -metrics["step"]),
+                    get_metric_fn=functools.partial(_rank, best_metric),
                     n=1,
                     keep_checkpoints_without_metrics=False,
                 )
@@ -116,7 +118,7 @@ class Checkpoints:
         metrics = None
         if self.best_metric is not None and evaluated is not None:
             score = _SIGN[self.best_metric] * evaluated[self.best_metric]
-            metrics = {"score": score, "step": step}
+            metrics = {"metric": self.best_metric, "score": score, "step": step}
         try:
             response = self._orbax.save_checkpointables_async(
                 step,
@@ -306,6 +308,12 @@ def _verify(path: pathlib.Path, item: str, loaded: Mapping[str, Any]) -> None:
     raise CheckpointError(
         f"checkpoint {path} is damaged: {item}{bad[0] if bad else ''} does not match its checksum"
     )
+
+
+def _rank(best_metric: str, metrics: Mapping[str, Any]) -> tuple[float, int]:
+    """Better is larger; of equals the earlier; a score by a metric of before counts last."""
+    score = metrics["score"] if metrics["metric"] == best_metric else -math.inf
+    return score, -metrics["step"]
 
 
 def _write_error(directory: pathlib.Path, step: int, error: Exception) -> CheckpointError:

@@ -36,7 +36,7 @@ class CheckpointError(JaxtrainError):
     status = 5
 
 
-class Stopped(JaxtrainError):
+class Stopped(JaxtrainError):  # noqa: N818 - it is no error
     """Stopped by SIGTERM or SIGINT after saving; the same command goes on from there."""
 
     status = 75

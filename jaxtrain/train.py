@@ -141,7 +141,7 @@ def _say_length(run: Run, opened: workdir.Workdir, reporter: Reporter, first: in
     """Says how long it goes on, and what an extension does to the learning rate."""
     total = run.plan.total_steps
     go_on = f"going on from step {first:,} to {total:,}" if first else f"{total:,} steps"
-    reporter.message(f"train    {go_on}, {run.plan.epoch(total):g} epochs")
+    reporter.message(f"train    {go_on}, {run.plan.epoch(total):.4g} epochs")
     if opened.extended and opened.previous is not None:
         before = setup.build_plan(opened.previous, run.dataset.train.size)
         old_rate = float(setup.build_schedule(opened.previous, before)(first))

@@ -102,6 +102,11 @@ def test_the_best_survives_a_restart(tmp_path):
     assert saved(tmp_path, [3, 4, 5], 1, "accuracy", rest) == [1, 5]
 
 
+def test_a_best_by_another_metric_makes_room(tmp_path):
+    saved(tmp_path, [1], 1, "accuracy", [{"accuracy": 0.9}])
+    assert saved(tmp_path, [2, 3], 1, "loss", [{"loss": 0.5}, {"loss": 0.6}]) == [2, 3]
+
+
 def test_best_is_beaten_only_by_better():
     assert Best(1, "accuracy", 0.5).beaten_by(0.6)
     assert not Best(1, "accuracy", 0.5).beaten_by(0.5)
