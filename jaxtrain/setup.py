@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtrain import data, models, optimizer, plan, state
 from jaxtrain.config import Config, to_dict
 from jaxtrain.errors import UsageError
+from jaxtrain.parallel.compile import one_call
 from jaxtrain.parallel.mesh import data_mesh, on_mesh, replicated
 from jaxtrain.state import TrainState
 from jaxtrain.step import Fixed
@@ -52,7 +53,9 @@ class Run:
         create = functools.partial(
             state.create, self.fixed.model, self.fixed.optimizer, image_shape=self.image_shape
         )
-        compiled = jax.jit(create, out_shardings=replicated(self.mesh))
+        compiled = jax.jit(
+            create, out_shardings=replicated(self.mesh), compiler_options=one_call(self.mesh)
+        )
         return compiled(seed=np.uint32(self.config.seed))
 
 
