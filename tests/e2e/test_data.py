@@ -1,0 +1,121 @@
+"""Data that must not be trained on."""
+
+import gzip
+import re
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from e2e.command import Command, error, snapshot, together
+from e2e.digits import first_digits, idx_bytes, write_split
+
+Damage = Callable[[Path], None]
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+
+def edit(name: str, change: Callable[[bytes], bytes]) -> Damage:
+    """Changes the content of a file."""
+
+    def damage(folder: Path) -> None:
+        (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+    return damage
+
+
+def label(value: int, dtype: type = np.uint8) -> Damage:
+    """Makes the label at index 7 of the training split another one."""
+
+    def damage(folder: Path) -> None:
+        labels = first_digits("train", 1000)[1].astype(dtype)
+        labels[7] = value
+        (folder / LABELS).write_bytes(idx_bytes(labels))
+
+    return damage
+
+
+def cut(size: int) -> Damage:
+    """Leaves only the first examples of the training split."""
+    return lambda folder: write_split(folder, "train", *first_digits("train", size))
+
+
+def fewer_labels(folder: Path) -> None:
+    (folder / LABELS).write_bytes(idx_bytes(first_digits("train", 999)[1]))
+
+
+def cut_gzip(folder: Path) -> None:
+    (folder / IMAGES).write_bytes(gzip.compress((folder / IMAGES).read_bytes())[:-100])
+
+
+CASES: dict[str, tuple[Damage, str]] = {
+    "label_-1": (
+        label(-1, np.int8),
+        r"train-labels\S*: label -1 at index 7 of split train is outside 0\.\.9",
+    ),
+    "label_255": (label(255), r"train-labels\S*: the largest label 255 \(at index 7, 1 times\)"),
+    "label_255_of_10_classes": (
+        label(255),
+        r"label 255 at index 7 of split train is outside 0\.\.9",
+    ),
+    "header": (
+        edit(IMAGES, lambda content: b"\0\0\x09\x03" + content[4:]),
+        r"train-images\S* is not an IDX file of images: it starts with 00000903",
+    ),
+    "short": (
+        edit(IMAGES, lambda content: content[:-1]),
+        r"train-images\S* is short: 784015 bytes, .* needs 784016",
+    ),
+    "no_header": (edit(LABELS, lambda content: content[:3]), r"train-labels\S* is short: 3 bytes"),
+    "gzip": (cut_gzip, r"train-images\S* is damaged gzip"),
+    "empty": (cut(0), r"train-images\S* is empty"),
+    "smaller_than_a_batch": (
+        cut(39),
+        r"train\.batch_size=40 is larger than the 39 training examples",
+    ),
+    "fewer_labels": (fewer_labels, r"holds 1000 images but train-labels\S* 999 labels"),
+    "no_file": (lambda folder: (folder / "t10k-labels-idx1-ubyte").unlink(), r"has no test labels"),
+    "no_folder": (shutil.rmtree, r"folder \S* cannot be read: No such file or directory"),
+}
+
+
+@pytest.fixture(scope="module")
+def messages(new_command: Callable[[], Command], digits: Path) -> dict[str, str]:
+    """What is said in each case, where nothing may be written."""
+    command = new_command()
+
+    def refused(name: str) -> str:
+        data = command.folder / f"data-{name}"
+        shutil.copytree(digits, data)
+        CASES[name][0](data)
+        words = ["--config=digits.py", f"--config.data.path={data}"]
+        if name.endswith("of_10_classes"):
+            words.append("--config.data.num_classes=10")
+        return command.refused("train", *words)
+
+    said = together(*(partial(refused, name) for name in CASES))
+    there = {path.name for path in command.folder.iterdir()}
+    assert there == {"digits.py", *(f"data-{name}" for name in CASES if name != "no_folder")}
+    return dict(zip(CASES, said, strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_data_is_refused(messages: dict[str, str], name: str) -> None:
+    assert re.search(CASES[name][1], messages[name]), messages[name]
+
+
+def test_data_that_changed_since_the_run_began(command: Command, digits: Path) -> None:
+    words = ["train", "--config=digits.py", "--workdir=run"]
+    command.result(*words)
+    longer = [*words, "--config.train.steps=30", "--extend"]
+    before = snapshot(command.folder / "run" / "checkpoints")
+    for split, name in (("train", "train"), ("t10k", "eval")):
+        data = command.folder / split
+        shutil.copytree(digits, data)
+        edit(f"{split}-images-idx3-ubyte", lambda content: content[:-1] + b"\x01")(data)
+        said = error(command(*longer, f"--config.data.path={data}"), status=2)
+        assert f"the {name} split has changed since this run began" in said
+    assert snapshot(command.folder / "run" / "checkpoints") == before
+    assert command.result(*longer)["step"] == 30
