@@ -40,9 +40,10 @@ def check(request: CheckRequest) -> int:
         run = setup.build(request.config, request.devices)
         report |= _describe(run, request)
         lines += _lines(run, report)
+        count = report["devices"]["count"]
         report["verdict"] = (
             f"ok: {request.config_name} would train {run.plan.total_steps:,} steps "
-            f"on {report['devices']['count']} devices"
+            f"on {count} device{'s' if count > 1 else ''}"
         )
     except JaxtrainError as error:
         status = error.status

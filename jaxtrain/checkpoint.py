@@ -110,8 +110,7 @@ class Checkpoints:
         if not bool(_all_finite(state.model)):
             raise NonFiniteError(
                 f"a parameter is NaN or infinite after step {step}; this step is not saved; "
-                "resume from the last checkpoint with a lower optimizer.learning_rate "
-                "or a smaller optimizer.clip_norm"
+                "lower optimizer.learning_rate or set optimizer.clip_norm"
             )
         model, training = jax.device_get(_checksums(state.model, state.training))
         checksums = {"model": model.tolist(), "training": training.tolist()}

@@ -246,6 +246,7 @@ class _Session:
         """
         interval, learning_rate = jax.device_get(metrics)
         if interval.bad_step:
+            self.checkpoints.wait()  # or the step that is being written would not be named
             steps = checkpoint.list_steps(self.checkpoints.directory)
             kept = f"the last checkpoint is step {steps[-1]}" if steps else "nothing was saved yet"
             raise NonFiniteError(
@@ -280,10 +281,8 @@ class _Session:
         """Saves the state, with everything that the run knows of itself."""
         record = self.record
         fresh = record.evaluated if record.evaluated_step == int(state.step) else None
-        meta = {
-            **setup.describe(self.run),
-            "record": dataclasses.asdict(record) | {"seconds": self.seconds},
-        }
+        known = dataclasses.asdict(record) | {"seconds": self.seconds}
+        meta = {**setup.describe(self.run), "best": known.pop("best"), "record": known}
         self.reporter.flush()
         with self.reporter.paused("save"):
             self.checkpoints.save(state, meta, fresh)
@@ -326,8 +325,7 @@ def _restore_or_create(
             f"the {changed[0]} split has changed since this run began (its checksum was "
             f"{meta['data'].get(changed[0])}); put the data back or start anew with --fresh"
         )
-    best = meta["record"].pop("best")
-    record = _Record(**meta["record"])
+    best, record = meta["best"], _Record(**meta["record"])
     if best is not None and best["metric"] == run.config.checkpoint.best_metric:
         record.best = Best(**best)
     return state, record
