@@ -141,9 +141,4 @@ def fingerprint(tree: Any) -> jax.Array:
 def _leaf_fingerprint(leaf: jax.Array) -> jax.Array:
     width = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[leaf.dtype.itemsize]
     bits = leaf.view(width).astype(jnp.uint32).ravel()
-    position = jax.lax.iota(jnp.uint32, bits.size)
-    # The finaliser of MurmurHash3 (Appleby, 2011), over the bits offset by a Weyl sequence.
-    value = bits + position * jnp.uint32(0x9E3779B9)
-    value = (value ^ (value >> 16)) * jnp.uint32(0x85EBCA6B)
-    value = (value ^ (value >> 13)) * jnp.uint32(0xC2B2AE35)
-    return (value ^ (value >> 16)).sum(dtype=jnp.uint32)
+    return keys.mix(bits + keys.weyl(bits.size)).sum(dtype=jnp.uint32)

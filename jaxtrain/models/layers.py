@@ -1,8 +1,11 @@
 """Layers that know which row of the global batch they compute."""
 
+import math
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxtrain import keys
 
@@ -24,8 +27,6 @@ class RowDropout(nn.Module):
         """Returns `inputs` `[batch, ...]`, units dropped if `train`; `row` is int32 `[batch]`."""
         if not train or self.rate == 0.0:
             return inputs
-        row_keys = keys.row_keys(self.make_rng("dropout"), row)
-        keep = jax.vmap(lambda key: jax.random.bernoulli(key, 1.0 - self.rate, inputs.shape[1:]))(
-            row_keys
-        )
+        bits = keys.row_bits(self.make_rng("dropout"), row, math.prod(inputs.shape[1:]))
+        keep = bits.reshape(inputs.shape) >= np.uint32(self.rate * 2**32)
         return jnp.where(keep, inputs / (1.0 - self.rate), jnp.zeros_like(inputs))
