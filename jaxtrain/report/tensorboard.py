@@ -140,7 +140,8 @@ class EventWriter:
 
 
 def _scalars(event: Mapping[str, Any]) -> Event:
-    tags = TRAIN_TAGS if event["split"] == "train" else EVAL_TAGS
+    # Not by the split: a run may be evaluated on the training split.
+    tags = TRAIN_TAGS if "learning_rate" in event else EVAL_TAGS
     values = {tag: event[name] for name, tag in tags.items() if name in event}
     return Event(wall_time=event["time"], step=event["step"], summary=_summary(values))
 

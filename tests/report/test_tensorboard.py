@@ -55,6 +55,13 @@ def folder(tmp_path):
     return tmp_path / "run" / "tensorboard"
 
 
+def test_an_evaluation_on_the_training_split_is_an_evaluation(folder):
+    write(folder, [train(10), evaluation(10, split="train")])
+    found = scalars(folder)
+    assert found["train/loss"] == [(110.0, 10, 0.5)]
+    assert found["eval/loss"] == [(110.5, 10, 2.0)]
+
+
 def test_scalars_are_shown_as_they_are_written(folder):
     writer = EventWriter(folder, [], 1000.0)
     writer.write(train(10))
