@@ -151,7 +151,7 @@ def test_kill_at_random_moments(command: Command, whole: Path) -> None:
     kinds = [at_step, saving, saved, at_step, saving, saved]
     starts = [workdir.exists]  # before anything is there but the folder
     for number, kind in enumerate(kinds):
-        part = STEPS * 0.9 / len(kinds)
+        part = STEPS * 0.8 / len(kinds)
         starts.append(kind(workdir, round(part * (number + moments.random()))))
     went_on = []
     for ready in starts:
@@ -163,9 +163,8 @@ def test_kill_at_random_moments(command: Command, whole: Path) -> None:
         assert process.returncode == -signal.SIGKILL
         went_on += re.findall(r"going on from step (\d+)", said)
     last = command("train", *WORDS)
-    assert without_seconds(result(last)) == without_seconds(
-        Command(whole.parent, command.cache).result("train", *WORDS)
-    )
+    expected = json.loads((whole / "result.json").read_text())
+    assert without_seconds(result(last)) == without_seconds(expected)
     assert len(set(went_on)) >= 3
     assert f"to {STEPS}" in last.stderr
     assert_same_run(workdir, whole)
@@ -174,7 +173,7 @@ def test_kill_at_random_moments(command: Command, whole: Path) -> None:
 def test_stop_and_go_on(command: Command, whole: Path) -> None:
     workdir = command.folder / "run"
     steps = [0]
-    for number, first in ((signal.SIGTERM, 80), (signal.SIGINT, 240)):
+    for number, first in ((signal.SIGTERM, 91), (signal.SIGINT, 252)):
         with command.start("train", *WORDS) as process:
             wait_for(at_step(workdir, first), process)
             process.send_signal(number)
@@ -192,7 +191,8 @@ def test_stop_and_go_on(command: Command, whole: Path) -> None:
         assert first <= steps[-1] < STEPS
         assert saved_steps(workdir)[-1] == steps[-1]
         assert not (workdir / "result.json").exists()
-    result(command("train", *WORDS))
+    # The examples may lie elsewhere by now: that changes nothing either.
+    assert command.result("train", *WORDS, "--config.data.cache=memory")["step"] == STEPS
     assert_same_run(workdir, whole)
 
 
