@@ -12,7 +12,6 @@ from typing import Any
 
 import flax.linen as nn
 import jax.typing
-from flax import nnx
 
 from jaxtrain.errors import UsageError
 
@@ -45,12 +44,15 @@ def build(
         signature.bind(None, rngs=None, **arguments)
     except TypeError as error:
         raise UsageError(f"model.args={dict(args)} does not fit {name}: {error}") from error
+    from flax import nnx  # noqa: PLC0415 - see `_import`
+
     return nnx.bridge.to_linen(kind, **arguments)
 
 
 def call_parameters(module: nn.Module) -> frozenset[str]:
     """Names that a module's `__call__` takes, to know whether it wants `train` or `row`."""
-    kind: Any = module.nnx_class if isinstance(module, nnx.bridge.ToLinen) else type(module)
+    # The bridge's Linen module has its NNX class in this attribute.
+    kind: Any = getattr(module, "nnx_class", type(module))
     return frozenset(inspect.signature(kind.__call__).parameters)
 
 
@@ -63,6 +65,9 @@ def _import(name: str) -> Any:
             f"model.name={name!r}: {module_name} cannot be imported "
             f"({type(error).__name__}: {error}); it must be installed or lie in the current folder"
         ) from error
+    # Here, as loading it takes 0.15 s and only users' modules need it.
+    from flax import nnx  # noqa: PLC0415
+
     kind = getattr(module, class_name, None)
     if not (isinstance(kind, type) and issubclass(kind, nn.Module | nnx.Module)):
         raise UsageError(
