@@ -11,6 +11,6 @@ COPY jaxtrain jaxtrain
 RUN pip install --no-cache-dir ".${EXTRAS:+[$EXTRAS]}"
 
 # Runs land in the folder that is mounted here.
-WORKDIR /work
+WORKDIR /data
 ENTRYPOINT ["jaxtrain"]
 CMD ["--help"]

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -117,8 +116,7 @@ class TestWheel:
 
 def test_the_source_archive_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     archive = build(ROOT, "sdist", tmp_path / "sdist")
-    with tarfile.open(archive) as content:
-        content.extractall(tmp_path, filter="data")
+    run("tar", "-xzf", archive, cwd=tmp_path)
     source = tmp_path / archive.name.removesuffix(".tar.gz")
     again = build(source, "wheel", tmp_path / "wheel")
     assert wheel_content(again) == wheel_content(wheel)
