@@ -20,6 +20,9 @@ _HOLDOUT: Final = 2
 # Below about 16 rounds the order of sets of less than ten examples is measurably not uniform.
 _ROUNDS: Final = 16
 
+# Batches that are looked up at once.
+_BLOCK: Final = 8
+
 # SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
 _U64: Final = np.uint64
 _GOLDEN: Final = _U64(0x9E3779B97F4A7C15)
@@ -128,9 +131,14 @@ class Sampler:
 
     def indices(self, step: int) -> NDArray[np.int64]:
         """Indices int64 `[batch_size]` of the batch of update `step`, counted from 1."""
+        return self.block(step, 1)[0]
+
+    def block(self, step: int, steps: int) -> NDArray[np.int64]:
+        """Indices int64 `[steps, batch_size]` of the batches of `steps` updates from `step` on."""
         if step < 1:
             raise ValueError(f"steps count from 1, not {step}")
-        return self._stream.read((step - 1) * self._batch_size, self._batch_size)
+        size = self._batch_size
+        return self._stream.read((step - 1) * size, steps * size).reshape(steps, size)
 
     def batches(self, total_steps: int) -> "SampledBatches":
         """The batches of steps 1 to `total_steps` as a sequence for `load`."""
@@ -141,14 +149,18 @@ class SampledBatches:
     """Item i holds the indices of step i + 1."""
 
     def __init__(self, sampler: Sampler, total_steps: int):
-        self._sampler = sampler
         self._total_steps = total_steps
+        # A block takes little more time than one batch. Threads read a few batches ahead.
+        self._block = functools.lru_cache(maxsize=4)(
+            lambda block: sampler.block(block * _BLOCK + 1, _BLOCK)
+        )
 
     def __len__(self) -> int:
         return self._total_steps
 
     def __getitem__(self, item: int) -> NDArray[np.int64]:
-        return self._sampler.indices(item + 1)
+        block, offset = divmod(item, _BLOCK)
+        return self._block(block)[offset]
 
 
 def eval_indices(size: int, batch_size: int) -> NDArray[np.int64]:
