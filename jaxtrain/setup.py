@@ -48,6 +48,11 @@ class Run:
         """Shape of one example."""
         return self.dataset.train.image_shape
 
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Checksums of the splits by role."""
+        return {"train": self.dataset.train.fingerprint, "eval": self.dataset.eval.fingerprint}
+
     def create_state(self) -> TrainState:
         """The state before the first update, on the devices."""
         create = functools.partial(
@@ -125,6 +130,6 @@ def describe(run: Run) -> dict[str, Any]:
         "config": to_dict(run.config),
         "class_names": list(run.dataset.class_names),
         "image_shape": list(run.image_shape),
-        "data": {"train": run.dataset.train.fingerprint, "eval": run.dataset.eval.fingerprint},
+        "data": run.fingerprints,
         "versions": {name: importlib.metadata.version(name) for name in _VERSIONED},
     }

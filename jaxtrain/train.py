@@ -14,7 +14,7 @@ import jax
 from jaxtrain import checkpoint, setup, workdir
 from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.config import TrainRequest, flatten
-from jaxtrain.errors import NonFiniteError, Stopped, UsageError
+from jaxtrain.errors import NonFiniteError, Stopped
 from jaxtrain.evaluation import Evaluator
 from jaxtrain.feed import Feed
 from jaxtrain.parallel.compile import MAX_IN_FLIGHT
@@ -37,8 +37,8 @@ def train(request: TrainRequest) -> dict[str, Any]:
     run = setup.build(request.config)
     path = request.workdir or workdir.default_path(request.config_name, request.config)
     path = workdir.fresh_path(path) if request.fresh else path
-    with workdir.open_run(path, request.config, extend=request.extend) as opened:
-        opened.write_classes(run.dataset.class_names)
+    data = workdir.DataIdentity(run.dataset.class_names, run.fingerprints)
+    with workdir.open_run(path, request.config, data, extend=request.extend) as opened:
         reporter = Reporter(
             opened.metrics_path,
             opened.tensorboard_dir if run.config.report.tensorboard else None,
@@ -311,7 +311,6 @@ def _restore_or_create(
     """This run's newest whole checkpoint, else a new state from the seed.
 
     Raises:
-        UsageError: the data is not what the run began with.
         CheckpointError: no checkpoint can be read.
     """
     directory = opened.checkpoints_dir
@@ -319,12 +318,6 @@ def _restore_or_create(
     if state is None:
         return run.create_state(), _Record()
     meta = checkpoint.read_meta(directory, int(state.step))
-    changed = [k for k, v in setup.describe(run)["data"].items() if meta["data"].get(k) != v]
-    if changed:
-        raise UsageError(
-            f"the {changed[0]} split has changed since this run began (its checksum was "
-            f"{meta['data'].get(changed[0])}); put the data back or start anew with --fresh"
-        )
     best, record = meta["best"], _Record(**meta["record"])
     if best is not None and best["metric"] == run.config.checkpoint.best_metric:
         record.best = Best(**best)

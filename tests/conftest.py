@@ -1,9 +1,51 @@
-"""Eight CPU devices for every test in this process; strict promotion, so that dtypes are meant."""
+"""Eight CPU devices for every test in this process, and places that cannot be written."""
 
+import contextlib
 import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 
 jax.config.update("jax_num_cpu_devices", 8)
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def read_only() -> Iterator[Callable[[Path], Any]]:
+    """A context manager in which a folder and all in it cannot be written, by root neither."""
+
+    @contextlib.contextmanager
+    def protect(folder: Path) -> Iterator[None]:
+        modes = {path: path.stat().st_mode for path in [folder, *folder.rglob("*")]}
+        root = os.geteuid() == 0
+        for path in modes:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        if root:
+            os.seteuid(NOBODY)
+        try:
+            yield
+        finally:
+            if root:
+                os.seteuid(0)
+            for path, mode in modes.items():
+                path.chmod(mode)
+
+    return protect
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A folder that every user can reach, unlike `tmp_path`."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)

@@ -1,11 +1,12 @@
 """Small data and models that several tests share."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 
+from jaxtrain import workdir
 from jaxtrain.data import ArraySplit
+from jaxtrain.workdir import DataIdentity
 
 IMAGE_SHAPE = (6, 5, 1)
 
@@ -17,6 +18,6 @@ def split(size: int, classes: int = 10, name: str = "test", seed: int = 0) -> Ar
     return ArraySplit(name, images, random.randint(0, classes, size).astype(np.int32), "memory")
 
 
-def replaced(config: Any, **values: Any) -> Any:
-    """A config section with some of its keys replaced."""
-    return dataclasses.replace(config, **values)
+def open_run(path: Any, config: Any, *, extend: bool = False) -> Any:
+    """`workdir.open_run` for data that is always the same."""
+    return workdir.open_run(path, config, DataIdentity(("0", "1"), {"train": "a"}), extend=extend)

@@ -3,14 +3,13 @@
 import errno
 import io
 import json
-import math
-import numbers
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jaxtrain.errors import CheckpointError, UsageError
+from jaxtrain.files import atomic_write_bytes, strict
 
 Event = dict[str, Any]
 
@@ -46,15 +45,7 @@ class MetricsLog:
         kept = b"".join(line for line, event in self._parse(content) if event["step"] <= step)
         if kept == content:
             return
-        beside = self._path.with_name(f".{self._path.name}.tmp")
-        try:
-            with open(beside, "wb") as file:
-                file.write(kept)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, self._path)
-        except OSError as error:
-            raise self._write_error(error) from error
+        atomic_write_bytes(self._path, kept)
 
     def append(self, event: Mapping[str, Any]) -> Event:
         """Writes one event as one line, in one write, so that a crash cannot mix two lines.
@@ -70,7 +61,7 @@ class MetricsLog:
         Raises:
             CheckpointError: the line cannot be written.
         """
-        plain = {name: _plain(value) for name, value in event.items()}
+        plain: Event = strict(event)
         line = json.dumps(plain, allow_nan=False).encode() + b"\n"
         try:
             if self._file is None:
@@ -142,12 +133,3 @@ def _event(line: bytes) -> Event | None:
         and isinstance(event.get("split"), str)
     )
     return event if whole else None
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, str | bool):
-        return value
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    number = float(value)
-    return number if math.isfinite(number) else None

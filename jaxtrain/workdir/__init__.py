@@ -4,15 +4,13 @@ A training process holds the folder for itself from `open_run` on; everybody may
 time, since all files but the logs are replaced as a whole.
 """
 
-from jaxtrain.workdir.files import atomic_write_json, atomic_write_text
-from jaxtrain.workdir.held import Workdir, default_path, fresh_path, open_run
+from jaxtrain.workdir.held import DataIdentity, Workdir, default_path, fresh_path, open_run
 from jaxtrain.workdir.stored import StoredRun, read_run, try_write_eval
 
 __all__ = [
+    "DataIdentity",
     "StoredRun",
     "Workdir",
-    "atomic_write_json",
-    "atomic_write_text",
     "default_path",
     "fresh_path",
     "open_run",

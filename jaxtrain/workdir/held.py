@@ -14,13 +14,13 @@ from typing import Any
 
 from jaxtrain.config import Config, difference, identity, load_json, to_json
 from jaxtrain.errors import UsageError
-from jaxtrain.workdir.files import atomic_write_json, atomic_write_text
-from jaxtrain.workdir.stored import CLASSES, CONFIG, load_classes, local
+from jaxtrain.files import atomic_write_json, atomic_write_text
+from jaxtrain.workdir.stored import CONFIG, local
 
-RESULT, LOCK = "result.json", ".lock"
+CLASSES, DATA, RESULT, LOCK = "classes.json", "data.json", "result.json", ".lock"
 
 # A folder with no more than these was left by a start that died before it wrote its config.
-LEFTOVER = re.compile(r"\.lock|\.config\.json\.\d+\.tmp")
+LEFTOVER = re.compile(r"\.lock|(classes|data)\.json|\.(config|classes|data)\.json\.\d+\.tmp")
 LENGTHS = ("train.epochs", "train.steps")
 
 
@@ -40,18 +40,29 @@ def fresh_path(path: Path) -> Path:
 
 
 @dataclasses.dataclass(frozen=True)
+class DataIdentity:
+    """What a run's data is, wherever it lies: a run goes on with the same data only.
+
+    Attributes:
+        class_names: one name a class, in label order; kept in classes.json.
+        fingerprints: role of a split (`train`, `eval`) to its checksum; kept in data.json.
+    """
+
+    class_names: tuple[str, ...]
+    fingerprints: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
 class Workdir:
     """The folder of a run that this process trains.
 
     Attributes:
         path: the folder.
-        resumed: whether the run was started before.
         extended: whether this start made the run longer.
         previous: the config of the start before; None for a new run.
     """
 
     path: Path
-    resumed: bool
     extended: bool
     previous: Config | None
 
@@ -69,24 +80,6 @@ class Workdir:
     def tensorboard_dir(self) -> Path:
         """Where TensorBoard events go."""
         return self.path / "tensorboard"
-
-    @property
-    def eval_dir(self) -> Path:
-        """Where `jaxtrain eval` writes."""
-        return self.path / "eval"
-
-    def write_classes(self, names: Sequence[str]) -> None:
-        """Writes the class names, in label order, or checks them against those of the run.
-
-        Raises:
-            UsageError: the run has other class names.
-            CheckpointError: the file cannot be written.
-        """
-        path = self.path / CLASSES
-        if path.exists():
-            _check_classes(path, load_classes(path), tuple(names))
-        else:
-            atomic_write_json(path, list(names))
 
     def finished(self) -> dict[str, Any] | None:
         """Returns the result of a finished run; None if it is not finished.
@@ -111,7 +104,13 @@ class Workdir:
 
 
 @contextlib.contextmanager
-def open_run(path: Path | str, config: Config, *, extend: bool = False) -> Iterator[Workdir]:
+def open_run(
+    path: Path | str,
+    config: Config,
+    data: DataIdentity,
+    *,
+    extend: bool = False,
+) -> Iterator[Workdir]:
     """Takes a folder for a training run, new or to be resumed, and holds it while inside.
 
     The hold is the kernel's lock on a file, which ends with the process, however that ends.
@@ -120,14 +119,15 @@ def open_run(path: Path | str, config: Config, *, extend: bool = False) -> Itera
         path: the folder; made if absent.
         config: the run's config. It must be that of the run already there, but for the keys that
             may change on resume.
+        data: the run's data. It must be that of the run already there.
         extend: whether the run may be made longer than it was (by the key that set its length).
 
     Yields:
-        The folder, with config.json written.
+        The folder, with config.json, classes.json and data.json written.
 
     Raises:
         UsageError: the folder is not ours, held by a live run, not writable, or holds a run with
-            another config. Nothing has been changed then.
+            another config or other data. Nothing has been changed then.
         CheckpointError: the disk is full.
     """
     path = local(path)
@@ -143,7 +143,7 @@ def open_run(path: Path | str, config: Config, *, extend: bool = False) -> Itera
         ) from error
     try:
         _hold(lock, path)
-        yield _take(path, config, extend=extend)
+        yield _take(path, config, data, extend=extend)
     finally:
         os.close(lock)
 
@@ -186,23 +186,27 @@ def _hold(lock: int, path: Path) -> None:
     os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
 
-def _take(path: Path, config: Config, *, extend: bool) -> Workdir:
-    """Writes the config of a new run, or checks it against that of the run already there."""
+def _take(path: Path, config: Config, data: DataIdentity, *, extend: bool) -> Workdir:
+    """Writes what a new run is, or checks it against the run already there."""
     for leftover in path.glob(".*.json.*.tmp"):
         leftover.unlink()
     if not (path / CONFIG).exists():
-        atomic_write_text(path / CONFIG, to_json(config))
-        return Workdir(path, resumed=False, extended=False, previous=None)
+        atomic_write_json(path / CLASSES, data.class_names)
+        atomic_write_json(path / DATA, data.fingerprints)
+        atomic_write_text(path / CONFIG, to_json(config))  # last: it makes the folder a run's
+        return Workdir(path, extended=False, previous=None)
     previous = load_json(path / CONFIG)
     changes = difference(previous, config)
     _refuse_changes(path, changes, extend=extend)
+    _refuse_other_classes(path, data.class_names)
+    _refuse_other_data(path, data.fingerprints)
     if changes:
         # Before the longer config is there, or a crash between the two would leave a run that
         # looks finished.
         (path / RESULT).unlink(missing_ok=True)
     if previous != config:
         atomic_write_text(path / CONFIG, to_json(config))
-    return Workdir(path, resumed=True, extended=bool(changes), previous=previous)
+    return Workdir(path, extended=bool(changes), previous=previous)
 
 
 def _is_longer(key: str, old: Any, new: Any) -> bool:
@@ -227,15 +231,41 @@ def _refuse_changes(path: Path, changes: Sequence[tuple[str, Any, Any]], *, exte
     )
 
 
-def _check_classes(path: Path, old: tuple[str, ...], new: tuple[str, ...]) -> None:
+def _refuse_other_classes(path: Path, new: Sequence[str]) -> None:
+    old = _load(path / CLASSES)
+    if not isinstance(old, list):
+        raise UsageError(f"{path / CLASSES} is damaged: it must hold a list of class names")
     if len(old) != len(new):
         raise UsageError(
-            f"the data has {len(new)} classes, but the run in {path.parent} has {len(old)}; "
+            f"the data has {len(new)} classes, but the run in {path} has {len(old)}; "
             "put the data back or start another run with --fresh"
         )
     for index, (before, after) in enumerate(zip(old, new, strict=True)):
         if before != after:
             raise UsageError(
                 f"class {index} of the data is {after!r}, but {before!r} in the run in "
-                f"{path.parent}; put the data back or start another run with --fresh"
+                f"{path}; put the data back or start another run with --fresh"
             )
+
+
+def _refuse_other_data(path: Path, new: Mapping[str, str]) -> None:
+    old = _load(path / DATA)
+    if not isinstance(old, dict):
+        raise UsageError(f"{path / DATA} is damaged: it must hold a checksum for each split")
+    for role, fingerprint in new.items():
+        if old.get(role) != fingerprint:
+            raise UsageError(
+                f"the {role} split has changed since the run in {path} began (its checksum was "
+                f"{old.get(role)}, it is {fingerprint}); put the data back or start another run "
+                "with --fresh"
+            )
+
+
+def _load(path: Path) -> Any:
+    """The JSON value in `path`; None if it holds none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError:
+        return None

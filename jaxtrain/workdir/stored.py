@@ -2,16 +2,15 @@
 
 import dataclasses
 import difflib
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from jaxtrain.config import Config, load_json
 from jaxtrain.errors import JaxtrainError, UsageError
-from jaxtrain.workdir.files import atomic_write_json
+from jaxtrain.files import atomic_write_json
 
-CONFIG, CLASSES = "config.json", "classes.json"
+CONFIG = "config.json"
 # What `gs://bucket/run` looks like, also after `Path` took one of its slashes.
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -23,12 +22,10 @@ class StoredRun:
     Attributes:
         path: the folder.
         config: the config of its last start.
-        class_names: one name a class, in label order.
     """
 
     path: Path
     config: Config
-    class_names: tuple[str, ...]
 
 
 def read_run(path: Path | str) -> StoredRun:
@@ -44,11 +41,7 @@ def read_run(path: Path | str) -> StoredRun:
         raise UsageError(f"workdir {path} is a file; name the folder of a run")
     if not (path / CONFIG).is_file():
         raise UsageError(f"{path} is not the folder of a run: no {CONFIG}; {_suggestion(path)}")
-    if not (path / CLASSES).is_file():
-        raise UsageError(
-            f"{path} has no {CLASSES}: the run stopped before it began; run its train command again"
-        )
-    return StoredRun(path, load_json(path / CONFIG), load_classes(path / CLASSES))
+    return StoredRun(path, load_json(path / CONFIG))
 
 
 def try_write_eval(path: Path, name: str, value: Any) -> str | None:
@@ -81,23 +74,6 @@ def local(path: Path | str) -> Path:
     if SCHEME.match(str(path)):
         raise UsageError(f"workdir {path}: buckets are not supported yet; use a local folder")
     return Path(path)
-
-
-def load_classes(path: Path) -> tuple[str, ...]:
-    """Reads classes.json.
-
-    Raises:
-        UsageError: it cannot be read or is damaged.
-    """
-    try:
-        names = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError:
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UsageError(f"{path} is damaged: it must hold a list of class names")
-    return tuple(names)
 
 
 def _suggestion(path: Path) -> str:

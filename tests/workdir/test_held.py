@@ -8,16 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import open_run
 
+from jaxtrain import workdir
 from jaxtrain.config import identity, load_json
 from jaxtrain.errors import UsageError
-from jaxtrain.workdir import default_path, fresh_path, open_run
+from jaxtrain.workdir import DataIdentity, default_path, fresh_path
 
 HOLDER = """
 import sys, time
 from jaxtrain.config import from_dict
-from jaxtrain.workdir import open_run
-with open_run(sys.argv[1], from_dict({"train": {"epochs": 3}})):
+from jaxtrain.workdir import DataIdentity, open_run
+data = DataIdentity(("0", "1"), {"train": "a"})
+with open_run(sys.argv[1], from_dict({"train": {"epochs": 3}}), data):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -49,16 +52,14 @@ def test_fresh_path_is_the_first_that_is_free(tmp_path, monkeypatch):
 def test_a_new_run_then_a_resumed_one(tmp_path, config):
     run = tmp_path / "a" / "b"
     with open_run(run, config()) as first:
-        assert (first.path, first.resumed, first.extended, first.previous) == (
+        assert (first.path, first.extended, first.previous) == (
             run,
-            False,
             False,
             None,
         )
-        assert tree(run) == [".lock", "config.json"]
+        assert tree(run) == [".lock", "classes.json", "config.json", "data.json"]
         assert load_json(run / "config.json") == config()
     with open_run(str(run), config()) as second:
-        assert second.resumed
         assert not second.extended
         assert second.previous == config()
 
@@ -68,7 +69,6 @@ def test_where_things_are(tmp_path, config):
         assert run.checkpoints_dir == tmp_path / "checkpoints"
         assert run.metrics_path == tmp_path / "metrics.jsonl"
         assert run.tensorboard_dir == tmp_path / "tensorboard"
-        assert run.eval_dir == tmp_path / "eval"
 
 
 def test_free_keys_may_change_and_are_kept(tmp_path, config):
@@ -177,15 +177,37 @@ def test_finished(tmp_path, config):
         assert run.finished() == {**result, "eval": {"loss": None, "accuracy": 0.5}}
 
 
-def test_class_names_are_written_once_and_then_checked(tmp_path, config):
-    with open_run(tmp_path, config()) as run:
-        run.write_classes(["cat", "døg"])
-        assert json.loads((tmp_path / "classes.json").read_text()) == ["cat", "døg"]
-        run.write_classes(("cat", "døg"))
-        with pytest.raises(UsageError, match=r"class 1 of the data is 'dog', but 'døg'"):
-            run.write_classes(["cat", "dog"])
-        with pytest.raises(UsageError, match=r"has 3 classes, but the run in .* has 2"):
-            run.write_classes(["cat", "døg", "eel"])
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (DataIdentity(("cat", "dog"), {"train": "a"}), "class 1 of the data is 'dog', but 'døg'"),
+        (DataIdentity(("cat",), {"train": "a"}), r"has 1 classes, but the run in .* has 2"),
+        (DataIdentity(("cat", "døg"), {"train": "b"}), "the train split has changed"),
+    ],
+)
+def test_other_data_is_refused_before_anything_changes(tmp_path, config, data, said):
+    began = DataIdentity(("cat", "døg"), {"train": "a"})
+    with workdir.open_run(tmp_path, config(), began) as run:
+        run.write_result({"status": "finished"})
+    assert json.loads((tmp_path / "classes.json").read_text()) == ["cat", "døg"]
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    longer = config(train__epochs=4)
+    with (
+        pytest.raises(UsageError, match=said),
+        workdir.open_run(tmp_path, longer, data, extend=True),
+    ):
+        pass
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["classes.json", "data.json"])
+def test_damaged_records_of_the_data_are_named(tmp_path, config, name):
+    with open_run(tmp_path, config()):
+        pass
+    for text in ("", "3", "{"):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(UsageError, match=rf"{name} is damaged"), open_run(tmp_path, config()):
+            pass
 
 
 def test_foreign_folders_are_refused_and_left_alone(tmp_path, config):
@@ -209,9 +231,12 @@ def test_a_file_in_its_place_is_refused(tmp_path, config, inside):
 def test_what_a_crash_before_the_first_config_leaves_is_taken_over(tmp_path, config):
     (tmp_path / ".lock").write_text("process 1 on elsewhere\n")
     (tmp_path / ".config.json.12.tmp").write_text('{"seed"')
+    (tmp_path / "classes.json").write_text("[]")
+    (tmp_path / "data.json").write_text("{}")
     with open_run(tmp_path, config()) as run:
-        assert not run.resumed
-        assert tree(tmp_path) == [".lock", "config.json"]
+        assert run.previous is None
+        assert tree(tmp_path) == [".lock", "classes.json", "config.json", "data.json"]
+    assert json.loads((tmp_path / "classes.json").read_text()) == ["0", "1"]
 
 
 def test_a_damaged_config_is_named(tmp_path, config):
@@ -271,4 +296,4 @@ def test_a_live_process_holds_the_folder_until_it_is_killed(tmp_path, config):
         finally:
             holder.send_signal(signal.SIGKILL)
     with open_run(tmp_path, config()) as run:
-        assert run.resumed
+        assert run.previous is not None

@@ -4,21 +4,22 @@ import subprocess
 import sys
 
 import pytest
+from helpers import open_run
 
 from jaxtrain.errors import UsageError
-from jaxtrain.workdir import StoredRun, open_run, read_run, try_write_eval
+from jaxtrain.workdir import StoredRun, read_run, try_write_eval
 
 
 @pytest.fixture
 def run(open_place, config):
     path = open_place / "runs" / "mnist_mlp-0123abcd"
-    with open_run(path, config()) as opened:
-        opened.write_classes(["0", "1"])
+    with open_run(path, config()):
+        pass
     return path
 
 
 def test_reads_a_run(run, config):
-    assert read_run(run) == StoredRun(run, config(), ("0", "1"))
+    assert read_run(run) == StoredRun(run, config())
     assert read_run(str(run)) == read_run(run)
 
 
@@ -64,18 +65,7 @@ def test_what_is_no_run_is_named(run, tmp_path, monkeypatch):
         read_run("gs://bucket/run")
 
 
-@pytest.mark.parametrize("text", ["", "{", "{}", '["a", 1]', "\udcff"])
-def test_damaged_class_names_are_named(run, text):
-    (run / "classes.json").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(UsageError, match=r"classes\.json is damaged"):
-        read_run(run)
-
-
-def test_missing_class_names_and_a_damaged_config_are_named(run):
-    (run / "classes.json").unlink()
-    with pytest.raises(UsageError, match=r"has no classes\.json"):
-        read_run(run)
-    (run / "classes.json").write_text("[]")
+def test_a_damaged_config_is_named(run):
     (run / "config.json").write_text("{")
     with pytest.raises(UsageError, match=r"config\.json"):
         read_run(run)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.errors import CheckpointError, UsageError
-from jaxtrain.workdir import atomic_write_json, atomic_write_text
+from jaxtrain.files import atomic_write_json, atomic_write_text
 
 
 def test_json_keeps_the_order_and_has_no_nan(tmp_path):

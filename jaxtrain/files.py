@@ -16,7 +16,7 @@ from jaxtrain.errors import CheckpointError, UsageError
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def atomic_write_text(path: Path, text: str) -> None:
+def atomic_write_bytes(path: Path, content: bytes) -> None:
     """Writes a whole file or nothing: beside its place, to the disk, then renamed into it.
 
     Raises:
@@ -24,7 +24,7 @@ def atomic_write_text(path: Path, text: str) -> None:
         CheckpointError: the file cannot be written for another reason, such as a full disk.
     """
     try:
-        _replace(path, text)
+        _replace(path, content)
     except OSError as error:
         if error.errno in NOT_WRITABLE:
             raise UsageError(
@@ -33,6 +33,11 @@ def atomic_write_text(path: Path, text: str) -> None:
         raise CheckpointError(
             f"cannot write {path}: {error.strerror}; make room, then run the same command again"
         ) from error
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """`atomic_write_bytes` of text, as UTF-8."""
+    atomic_write_bytes(path, text.encode())
 
 
 def atomic_write_json(path: Path, value: Any) -> None:
@@ -44,14 +49,14 @@ def atomic_write_json(path: Path, value: Any) -> None:
         UsageError: the place is not writable.
         CheckpointError: the file cannot be written for another reason, such as a full disk.
     """
-    atomic_write_text(path, json.dumps(_strict(value), indent=2, allow_nan=False) + "\n")
+    atomic_write_text(path, json.dumps(strict(value), indent=2, allow_nan=False) + "\n")
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: bytes) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(beside, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
@@ -66,7 +71,7 @@ def _replace(path: Path, text: str) -> None:
         os.close(folder)
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
     """`value` in JSON's own types: NumPy's numbers as Python's, what is not finite as None."""
     if value is None or isinstance(value, bool | str):
         return value
@@ -75,7 +80,7 @@ def _strict(value: Any) -> Any:
     if isinstance(value, numbers.Real):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {name: _strict(item) for name, item in value.items()}
+        return {name: strict(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
+        return [strict(item) for item in value]
     return value
