@@ -6,7 +6,8 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,19 @@ def saved(workdir: Path, step: int) -> Ready:
     return ready
 
 
+def restarting(workdir: Path, step: int) -> Ready:
+    """Its records are being brought back to the checkpoint that it goes on from."""
+    before: set[str] | None = None
+
+    def ready() -> bool:
+        nonlocal before
+        names = {entry.name for entry in (workdir / "tensorboard").iterdir()}
+        before = before or names
+        return names != before
+
+    return ready
+
+
 def wait_for(ready: Ready, process: subprocess.Popen[str]) -> None:
     """Returns as soon as `ready`, while the process lives."""
     deadline = time.monotonic() + 60
@@ -143,12 +157,33 @@ def without_seconds(summary: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in summary.items() if name != "seconds"}
 
 
-def test_kill_at_random_moments(command: Command, whole: Path) -> None:
+@pytest.fixture(scope="module")
+def disturbed(
+    new_command: Callable[[], Command], whole: Path
+) -> Iterator[dict[str, futures.Future[None]]]:
+    """Both kinds of disturbed runs, under way at the same time to save some."""
+    with futures.ThreadPoolExecutor(2) as pool:
+        yield {
+            "killed": pool.submit(kill_at_random_moments, new_command(), whole),
+            "stopped": pool.submit(stop_and_go_on, new_command(), whole),
+        }
+
+
+def test_kill_at_random_moments(disturbed: dict[str, futures.Future[None]]) -> None:
+    disturbed["killed"].result()
+
+
+def test_stop_and_go_on(disturbed: dict[str, futures.Future[None]]) -> None:
+    disturbed["stopped"].result()
+
+
+def kill_at_random_moments(command: Command, whole: Path) -> None:
+    """SIGKILL, and the same command again, until it is done."""
     workdir = command.folder / "run"
     seed = random.randrange(2**32)
     print("the moments of this test come from seed", seed)
     moments = random.Random(seed)
-    kinds = [at_step, saving, saved, at_step, saving, saved]
+    kinds = [at_step, saving, saved, restarting, at_step, saving, saved]
     starts = [workdir.exists]  # before anything is there but the folder
     for number, kind in enumerate(kinds):
         part = STEPS * 0.8 / len(kinds)
@@ -170,7 +205,8 @@ def test_kill_at_random_moments(command: Command, whole: Path) -> None:
     assert_same_run(workdir, whole)
 
 
-def test_stop_and_go_on(command: Command, whole: Path) -> None:
+def stop_and_go_on(command: Command, whole: Path) -> None:
+    """SIGTERM, SIGINT, and the same command again each time."""
     workdir = command.folder / "run"
     steps = [0]
     for number, first in ((signal.SIGTERM, 91), (signal.SIGINT, 252)):

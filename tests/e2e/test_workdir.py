@@ -87,12 +87,20 @@ CHANGES = [
 
 
 def test_a_changed_config_is_refused(command: Command, workdir: Path) -> None:
-    before = snapshot(command.folder)
-    start = ["train", *WORDS, f"--workdir={workdir}"]
-    messages = together(*(partial(command.refused, *start, *words) for words, _ in CHANGES))
+    """Each in a copy of the run, since one process at a time may have a folder."""
+    copies = [command.folder / "changed" / str(number) for number in range(len(CHANGES))]
+    for folder in copies:
+        shutil.copytree(workdir, folder)
+    before = [snapshot(folder) for folder in copies]
+    messages = together(
+        *(
+            partial(command.refused, "train", *WORDS, *words, f"--workdir={folder}")
+            for folder, (words, _) in zip(copies, CHANGES, strict=True)
+        )
+    )
     for message, (_, expected) in zip(messages, CHANGES, strict=True):
         assert re.search(expected, message), message
-    assert snapshot(command.folder) == before
+    assert [snapshot(folder) for folder in copies] == before
 
 
 def test_a_foreign_folder_is_refused(command: Command) -> None:
