@@ -1,8 +1,6 @@
 """`python -m jaxtrain`: the same as the `jaxtrain` command."""
 
-import sys
-
-from jaxtrain.cli import main
+from jaxtrain.cli import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

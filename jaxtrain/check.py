@@ -32,12 +32,19 @@ def check(request: CheckRequest) -> int:
 
     Returns:
         0 if training would start, else the exit status with which it would end.
+
+    Raises:
+        UsageError: the run has no step `request.batch`.
     """
     report: Report = {"config": configuration.flatten(request.config)}
     lines = _config_lines(request) if request.print_config else []
     status = 0
     try:
         run = setup.build(request.config, request.devices)
+    except JaxtrainError as error:
+        status = error.status
+        report["verdict"] = f"would fail: {' '.join(str(error).splitlines())}"
+    else:
         report |= _describe(run, request)
         lines += _lines(run, report)
         count = report["devices"]["count"]
@@ -45,9 +52,6 @@ def check(request: CheckRequest) -> int:
             f"ok: {request.config_name} would train {run.plan.total_steps:,} steps "
             f"on {count} device{'s' if count > 1 else ''}"
         )
-    except JaxtrainError as error:
-        status = error.status
-        report["verdict"] = f"would fail: {' '.join(str(error).splitlines())}"
     report["ok"] = status == 0
     if request.json:
         report["sources"] = dict(request.sources)
@@ -61,9 +65,9 @@ def check(request: CheckRequest) -> int:
 def _describe(run: Run, request: CheckRequest) -> Report:
     """Everything that the report says, as JSON values."""
     steps = run.plan.total_steps
-    points = np.unique(np.linspace(1, steps, min(steps, _SCHEDULE_POINTS)).round().astype(int))
-    schedule = jax.vmap(lambda count: jnp.asarray(run.fixed.schedule(count), jnp.float32))
-    rates = np.asarray(schedule(jnp.arange(steps)))
+    points = np.linspace(1, steps, min(steps, _SCHEDULE_POINTS)).round().astype(int)
+    rates = [float(run.fixed.schedule(int(step) - 1)) for step in points]
+    peak = float(run.fixed.schedule(run.plan.warmup_steps(run.config.schedule)))
     count = request.devices or run.mesh.size
     report: Report = {
         "data": {split.name: _split(run, split) for split in (run.dataset.train, run.dataset.eval)},
@@ -72,14 +76,14 @@ def _describe(run: Run, request: CheckRequest) -> Report:
             "total": steps,
             "epochs": run.plan.epoch(steps),
             "per_epoch": run.plan.examples / run.plan.batch_size,
-            "evaluations": sum(run.plan.events(s).evaluate for s in range(1, steps + 1)),
-            "checkpoints": sum(run.plan.events(s).save for s in range(1, steps + 1)),
+            "evaluations": run.plan.count(run.plan.evaluate_every),
+            "checkpoints": run.plan.count(run.plan.save_every),
         },
         "schedule": {
-            "first": float(rates[0]),
-            "highest": float(rates.max()),
-            "last": float(rates[-1]),
-            "points": [{"step": int(s), "rate": float(rates[s - 1])} for s in points],
+            "first": rates[0],
+            "highest": peak,
+            "last": rates[-1],
+            "points": [{"step": int(s), "rate": r} for s, r in zip(points, rates, strict=True)],
         },
         "model": _model(run),
         "devices": {"count": count, "rows_each": run.config.train.batch_size // count},
@@ -200,19 +204,24 @@ def _data_lines(run: Run, report: Report) -> list[str]:
 
 
 def _layer_table(run: Run) -> str:
-    """Flax's own table of layers, for one image."""
+    """Flax's own table of layers, for one image; else the parameters by name."""
     key = jax.random.key(0)
     model = run.fixed.model
     columns = max(shutil.get_terminal_size((100, 24)).columns, 80)
-    table: str = model.module.tabulate(
-        {"params": key, "dropout": key},
-        jnp.zeros((1, *run.image_shape), model.dtype),
-        compute_flops=True,
-        show_repeated=True,
-        console_kwargs={"width": columns, "force_terminal": False},
-        table_kwargs={"box": rich.box.SIMPLE_HEAD},
-        **model.options(row=jnp.arange(1), train=False),
-    )
+    try:
+        table: str = model.module.tabulate(
+            {"params": key, "dropout": key},
+            jnp.zeros((1, *run.image_shape), model.dtype),
+            compute_flops=True,
+            show_repeated=True,
+            console_kwargs={"width": columns, "force_terminal": False},
+            table_kwargs={"box": rich.box.SIMPLE_HEAD},
+            **model.options(row=jnp.arange(1), train=False),
+        )
+    except Exception:  # Flax cannot show every module, such as one of NNX with dropout in it
+        params = run.abstract.params
+        rows = zip(parameter_names(params), jax.tree.leaves(params), strict=True)
+        table = "\n".join(f"  {name}  {leaf.dtype}{list(leaf.shape)}" for name, leaf in rows)
     return "\n".join(line.rstrip() for line in table.splitlines() if line.strip())
 
 

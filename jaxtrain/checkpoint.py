@@ -49,6 +49,10 @@ def _context() -> ocp.Context:
     return context
 
 
+class _DamagedError(CheckpointError):
+    """A step whose files are not what was written."""
+
+
 class Checkpoints:
     """Writes a run's checkpoints in the background; a context manager.
 
@@ -153,23 +157,21 @@ class Checkpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
+        failure = None
         try:
             self.wait()
-        except CheckpointError:
-            if error is None:
-                raise
-        finally:
-            if kind is None or issubclass(kind, Exception):
-                self._close(error)
-
-    def _close(self, error: BaseException | None) -> None:
-        try:
-            self._orbax.close()
-        except Exception as failure:
-            if error is None:
-                raise CheckpointError(
-                    f"cannot finish writing to {self.directory}: {_cause(failure)}"
-                ) from failure
+        except CheckpointError as raised:
+            failure = raised
+        if kind is None or issubclass(kind, Exception):
+            try:
+                self._orbax.close()
+            except Exception as raised:
+                _quieten()
+                failure = failure or CheckpointError(
+                    f"cannot finish writing to {self.directory}: {_cause(raised)}"
+                )
+        if error is None and failure is not None:
+            raise failure
 
 
 def list_steps(directory: pathlib.Path) -> list[int]:
@@ -191,7 +193,7 @@ def read_meta(directory: pathlib.Path, step: int) -> dict[str, Any]:
     """
     meta = _load(directory / str(step), {"meta": None})["meta"]
     if not isinstance(meta, dict) or "checksums" not in meta:
-        raise CheckpointError(f"checkpoint {directory / str(step)}: its meta is not jaxtrain's")
+        raise _DamagedError(f"checkpoint {directory / str(step)}: its meta is not jaxtrain's")
     return meta
 
 
@@ -229,7 +231,8 @@ def restore_newest(
 ) -> TrainState | None:
     """The newest step that is whole and undamaged, or None if nothing was saved yet.
 
-    A damaged step is set aside as `<step>.damaged`, so that the run can save that step again.
+    A damaged step is set aside as `<step>.damaged`, so that the run can save that step again. A
+    step that cannot be read for another reason (permissions, a failing disk) stays and is raised.
 
     Args:
         directory: the run's checkpoints.
@@ -237,19 +240,18 @@ def restore_newest(
         warn: told in one line of each damaged step.
 
     Raises:
-        CheckpointError: there are steps, and every one is damaged.
+        CheckpointError: there are steps and every one is damaged, or one cannot be read.
     """
     steps = list_steps(directory)
-    damaged: list[tuple[int, CheckpointError]] = []
+    damaged: list[tuple[int, _DamagedError]] = []
     for step in reversed(steps):
         try:
             state = restore_state(directory, step, abstract)
-        except CheckpointError as error:
+        except _DamagedError as error:
             damaged.append((step, error))
             continue
         for bad, reason in damaged:
-            aside = directory / f"{bad}.damaged"
-            (directory / str(bad)).rename(aside)
+            aside = _set_aside(directory, bad)
             warn(f"warning: {reason}; it was set aside as {aside}, going on from step {step}")
         return state
     if damaged:
@@ -286,15 +288,41 @@ def resolve_step(directory: pathlib.Path, which: str) -> int:
 
 
 def _load(path: pathlib.Path, items: dict[str, Any]) -> dict[str, Any]:
-    loaded: dict[str, Any] = {}
     try:
         with _context():
-            # One by one: after a failure Orbax would leave the others' coroutines un-awaited.
-            for name, abstract in items.items():
-                loaded |= ocp.load_checkpointables(path.absolute(), {name: abstract})
+            loaded: dict[str, Any] = ocp.load_checkpointables(path.absolute(), items)
     except Exception as error:  # Orbax, TensorStore and JSON each have their own types
-        raise CheckpointError(f"checkpoint {path} cannot be read: {_cause(error)}") from error
+        _quieten()
+        kind = CheckpointError if _is_passing(_root(error)) else _DamagedError
+        raise kind(f"checkpoint {path} cannot be read: {_cause(error)}") from error
     return loaded
+
+
+def _quieten() -> None:
+    """After a failure Orbax leaves coroutines un-awaited, and Python would warn of each."""
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether reading may succeed another time: the machine failed, not the file."""
+    missing = isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError)
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and not missing)
+
+
+def _set_aside(directory: pathlib.Path, step: int) -> pathlib.Path:
+    """Renames a damaged step to the first free `<step>.damaged`, `<step>.damaged-2`, ..."""
+    aside, number = directory / f"{step}.damaged", 1
+    while aside.exists():
+        number += 1
+        aside = directory / f"{step}.damaged-{number}"
+    try:
+        (directory / str(step)).rename(aside)
+    except OSError as error:
+        raise CheckpointError(
+            f"damaged checkpoint {directory / str(step)} cannot be set aside: {error.strerror}; "
+            "move it away"
+        ) from error
+    return aside
 
 
 def _verify(path: pathlib.Path, item: str, loaded: Mapping[str, Any]) -> None:
@@ -304,7 +332,7 @@ def _verify(path: pathlib.Path, item: str, loaded: Mapping[str, Any]) -> None:
         return
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(loaded[item])]
     bad = [name for name, a, b in zip(paths, found, expected, strict=False) if a != b]
-    raise CheckpointError(
+    raise _DamagedError(
         f"checkpoint {path} is damaged: {item}{bad[0] if bad else ''} does not match its checksum"
     )
 
@@ -316,17 +344,26 @@ def _rank(best_metric: str, metrics: Mapping[str, Any]) -> tuple[float, int]:
 
 
 def _write_error(directory: pathlib.Path, step: int, error: Exception) -> CheckpointError:
-    # After a failure Orbax leaves coroutines un-awaited, and Python would warn of each at exit.
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    _quieten()
     return CheckpointError(
         f"checkpoint of step {step} cannot be written to {directory}: {_cause(error)}; "
         "free space or mend the folder, then run the same command again"
     )
 
 
+def _root(error: BaseException) -> BaseException:
+    """The innermost cause; Orbax's own message hides it."""
+    while True:
+        inner = error.__cause__
+        if inner is None and isinstance(error, BaseExceptionGroup):
+            inner = error.exceptions[0]
+        if inner is None:
+            return error
+        error = inner
+
+
 def _cause(error: BaseException) -> str:
-    """The innermost cause, on one line: Orbax's own message hides it."""
-    while error.__cause__ is not None:
-        error = error.__cause__
+    """The innermost cause, on one line."""
+    error = _root(error)
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}"

@@ -1,5 +1,6 @@
 """`jaxtrain eval`: a run's checkpoint scored on one split, every example once."""
 
+import contextlib
 import pathlib
 import sys
 import time
@@ -8,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from jaxtrain import checkpoint, data, predictor, workdir
-from jaxtrain.config import EvalRequest, apply_overrides
+from jaxtrain.config import Config, EvalRequest, apply_overrides
 from jaxtrain.errors import UsageError
 from jaxtrain.evaluation import Evaluator, Results
 from jaxtrain.predictor import Predictor
-from jaxtrain.report import open_console
+from jaxtrain.report import Console, open_console
 
 
 def evaluate(request: EvalRequest) -> dict[str, Any]:
@@ -25,29 +26,12 @@ def evaluate(request: EvalRequest) -> dict[str, Any]:
     stored = workdir.read_run(request.workdir)
     config = apply_overrides(stored.config, request.overrides)
     directory, step = _locate(stored.path / "checkpoints", request.checkpoint)
-    model = predictor.load(directory, step, config)
-    split = data.open_split(
-        config.data, request.split or data.eval_split_name(config.data), len(model.class_names)
-    )
+    model = predictor.load(directory, step)
+    split = data.open_split(config.data, _split_name(request, config), len(model.class_names))
     _check_shape(model, split)
-    console = open_console(sys.stderr, time.perf_counter)
-    try:
+    with contextlib.closing(open_console(sys.stderr, time.perf_counter)) as console:
         console.message(f"evaluating step {step} on {split.size:,} examples of {split.name!r}")
-        evaluator = Evaluator(
-            model=model.model,
-            task=model.task,
-            split=split,
-            config=config.data,
-            batch_size=config.eval.batch_size,
-            mesh=model.mesh,
-            variables=model.abstract,
-        )
-        console.pause("evaluate")
-        results = evaluator.results(
-            model.variables, lambda done, total: console.batches("evaluate", done, total)
-        )
-        console.unpause()
-        metrics = evaluator.summary(results)
+        results, metrics = _results(model, split, config, console)
         console.evaluation(step, split.name, metrics)
         result = {
             "status": "evaluated",
@@ -56,13 +40,44 @@ def evaluate(request: EvalRequest) -> dict[str, Any]:
             "seconds": round(time.perf_counter() - began, 3),
             "workdir": str(stored.path),
         }
+        if directory.resolve() != (stored.path / "checkpoints").resolve():
+            console.message(f"not kept in {stored.path}: {directory / str(step)} is not its own")
+            return result
         full = {**result, "classes": _by_class(model, split, results)}
         warning = workdir.try_write_eval(stored.path, f"{split.name}-{step}.json", full)
         if warning is not None:
             console.message(warning)
-    finally:
-        console.close()
     return result
+
+
+def _results(
+    model: Predictor, split: data.Split, config: Config, console: Console
+) -> tuple[Results, dict[str, Any]]:
+    """The exact pass, per example and summed up."""
+    evaluator = Evaluator(
+        model=model.model,
+        task=model.task,
+        split=split,
+        config=config.data,
+        batch_size=config.eval.batch_size,
+        mesh=model.mesh,
+        variables=model.abstract,
+    )
+    console.pause("evaluate")
+    results = evaluator.results(
+        model.variables, lambda done, total: console.batches("evaluate", done, total)
+    )
+    console.unpause()
+    return results, evaluator.summary(results)
+
+
+def _split_name(request: EvalRequest, config: Config) -> str:
+    """`--split`, else `data.eval_split` where the command line sets it, else what training used."""
+    if request.split is not None:
+        return request.split
+    if "data.eval_split" in request.overrides:
+        return config.data.eval_split
+    return data.eval_split_name(config.data)
 
 
 def _locate(checkpoints: pathlib.Path, which: str) -> tuple[pathlib.Path, int]:

@@ -1,6 +1,5 @@
 """The exact pass: every example of a split counted once, whatever the batch and the devices."""
 
-import collections
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from jaxtrain.config.schema import DataConfig
 from jaxtrain.errors import NonFiniteError
 from jaxtrain.feed import Feed
 from jaxtrain.models import Model
-from jaxtrain.parallel.compile import MAX_IN_FLIGHT
+from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.mesh import pad_rows
 from jaxtrain.step import eval_step
 from jaxtrain.tasks import Task
@@ -64,14 +63,13 @@ class Evaluator:
             tick: told how many of how many batches were sent.
         """
         kept: list[Results] = []
-        pending: collections.deque[Any] = collections.deque()
+        in_flight: InFlight[Any] = InFlight(lambda sent: kept.append(_unmasked(sent)))
         feeds = self._feed.batches(self._indices)
         for number, feed in enumerate(feeds, start=1):
-            if len(pending) == MAX_IN_FLIGHT:
-                kept.append(_unmasked(pending.popleft()))
-            pending.append(self._step(variables, feed))
+            in_flight.make_room()
+            in_flight.add(self._step(variables, feed))
             tick(number, len(self._indices))
-        kept.extend(_unmasked(results) for results in pending)
+        in_flight.drain()
         joined = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
         counted = len(joined["correct"])
         if counted != self.split.size:

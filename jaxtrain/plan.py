@@ -79,6 +79,13 @@ class Plan:
             stop=False,
         )
 
+    def count(self, every: Interval | None) -> int:
+        """How many of the steps 1 to N have an event of this interval; the last step has."""
+        if every is None:
+            return 1
+        fired = min(self.total_steps * every.denominator // every.numerator, self.total_steps)
+        return fired + (not every.fires(self.total_steps))
+
     def epoch_end(self, epochs: float) -> int:
         """The first step with `epochs` passes over the examples behind it, or more."""
         return math.ceil(_exact(epochs) * self.steps_per_epoch)
@@ -126,12 +133,20 @@ def build(
         checkpoint: interval of checkpoints.
         report: interval of reports.
         examples: number of training examples, 1 or more.
+
+    Raises:
+        UsageError: more steps than an int32 counter holds.
     """
     epoch = Fraction(examples, train.batch_size)
     total_steps = train.steps
     if total_steps is None:
         assert train.epochs is not None, "the config has exactly one of the two"
         total_steps = math.ceil(_exact(train.epochs) * epoch)
+        if total_steps >= 2**31:
+            raise UsageError(
+                f"train.epochs={train.epochs:g} makes {total_steps} steps; they must be below "
+                f"{2**31}, so train fewer epochs or use a larger train.batch_size"
+            )
     return Plan(
         total_steps=total_steps,
         batch_size=train.batch_size,

@@ -8,8 +8,8 @@ import jax
 from jax.sharding import Mesh
 
 from jaxtrain import checkpoint, models, state
-from jaxtrain.config import Config
-from jaxtrain.errors import CheckpointError
+from jaxtrain.config import Config, from_dict
+from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.models import Model
 from jaxtrain.parallel.mesh import data_mesh, on_mesh
 from jaxtrain.tasks import CLASSIFICATION, Task
@@ -28,6 +28,7 @@ class Predictor:
         class_names: one name a class, in label order.
         image_shape: shape of one example.
         step: finished updates of the weights.
+        config: the config that they were trained with.
     """
 
     model: Model
@@ -38,31 +39,33 @@ class Predictor:
     class_names: tuple[str, ...]
     image_shape: tuple[int, ...]
     step: int
+    config: Config
 
 
-def load(directory: pathlib.Path, step: int, config: Config) -> Predictor:
-    """The model of one checkpoint step; no optimizer is built.
+def load(directory: pathlib.Path, step: int) -> Predictor:
+    """The model of one checkpoint step, as its meta describes it; no optimizer is built.
 
     Args:
         directory: the run's checkpoints.
         step: one that is there.
-        config: the run's config; only its `model` section is read.
 
     Raises:
         CheckpointError: the step cannot be read, or is damaged.
+        UsageError: its model, such as a user's own module, cannot be built any more.
     """
     meta = checkpoint.read_meta(directory, step)
     try:
+        config = from_dict(meta["config"])
         class_names = tuple(meta["class_names"])
         image_shape = tuple(meta["image_shape"])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, UsageError) as error:
         raise CheckpointError(
-            f"checkpoint {directory / str(step)}: its meta has no class names or image shape"
+            f"checkpoint {directory / str(step)}: its meta does not describe a model ({error})"
         ) from error
     mesh = data_mesh(jax.local_devices())
     model = models.build(config.model, len(class_names))
     abstract = on_mesh(state.abstract_model(model, image_shape, len(class_names)), mesh)
     variables = checkpoint.restore_model(directory, step, abstract)
     return Predictor(
-        model, CLASSIFICATION, variables, abstract, mesh, class_names, image_shape, step
+        model, CLASSIFICATION, variables, abstract, mesh, class_names, image_shape, step, config
     )

@@ -81,24 +81,34 @@ def abstract_model(model: Model, image_shape: tuple[int, ...], num_classes: int)
         variables = jax.eval_shape(
             functools.partial(init_model, model, image_shape=image_shape), seed=np.uint32(0)
         )
-        logits = jax.eval_shape(
-            functools.partial(model.apply, row=jnp.zeros(2, jnp.int32), key=None),
-            variables["params"],
-            variables["collections"],
-            jax.ShapeDtypeStruct((2, *image_shape), jnp.float32),
-        )[0]
+        image = jax.ShapeDtypeStruct((2, *image_shape), jnp.float32)
+        row = jnp.zeros(2, jnp.int32)
+        evaluate = functools.partial(model.apply, row=row, key=None)
+        train = functools.partial(model.apply, row=row)
+        parts = (variables["params"], variables["collections"])
+        logits, _ = jax.eval_shape(evaluate, *parts, image)
+        _, collections = jax.eval_shape(train, *parts, image, key=jax.random.key(0))
     except Exception as error:
         text = " ".join(str(error).split())[:300]
         raise UsageError(
             f"model.name: the model cannot be built for images of shape {image_shape} "
             f"({type(error).__name__}: {text})"
         ) from error
+    if jax.tree.map(_kind, collections) != jax.tree.map(_kind, variables["collections"]):
+        raise UsageError(
+            "model.name: a training step changes the names, shapes or dtypes of the model's "
+            f"variables in {', '.join(collections)}; keep them as they are made at first"
+        )
     if logits.shape != (2, num_classes):
         raise UsageError(
             f"model.name: for 2 images the model gives logits of shape {logits.shape}, but the "
             f"data has {num_classes} classes; make its last layer {num_classes} units"
         )
     return variables
+
+
+def _kind(leaf: jax.ShapeDtypeStruct) -> tuple[tuple[int, ...], str]:
+    return leaf.shape, str(leaf.dtype)
 
 
 def create(

@@ -99,15 +99,17 @@ def classification_results(logits: jax.Array, label: jax.Array) -> dict[str, jax
 
     Returns:
         `loss` float32, `prediction` int32 (class of the largest logit), `correct` bool,
-        `probability` float32 (of the prediction), `finite` bool (all logits are), all `[batch]`.
+        `probability` float32 (of the prediction), `finite` bool (the loss and all logits are), all
+        `[batch]`.
     """
     prediction = logits.argmax(-1).astype(jnp.int32)
+    loss = softmax_loss(logits, label)
     return {
-        "loss": softmax_loss(logits, label),
+        "loss": loss,
         "prediction": prediction,
         "correct": prediction == label,
         "probability": jax.nn.softmax(logits).max(-1),
-        "finite": jnp.isfinite(logits).all(-1),
+        "finite": jnp.isfinite(logits).all(-1) & jnp.isfinite(loss),
     }
 
 

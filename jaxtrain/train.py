@@ -1,9 +1,8 @@
 """`jaxtrain train`: the whole run, from a request to its result."""
 
-import collections
-import dataclasses
 import functools
 import math
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -14,17 +13,16 @@ import jax
 from jaxtrain import checkpoint, setup, workdir
 from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.config import TrainRequest, flatten
-from jaxtrain.errors import NonFiniteError, Stopped
 from jaxtrain.evaluation import Evaluator
 from jaxtrain.feed import Feed
-from jaxtrain.parallel.compile import MAX_IN_FLIGHT
+from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.stop import StopRequest
 from jaxtrain.report import Reporter
+from jaxtrain.session import Metrics, Record, SentStep, Session
 from jaxtrain.setup import Run
 from jaxtrain.state import TrainState
 from jaxtrain.step import StepMetrics, train_step
 
-Metrics = dict[str, Any]
 Update = Callable[[TrainState, Any], tuple[TrainState, StepMetrics]]
 
 
@@ -53,57 +51,72 @@ def train(request: TrainRequest) -> dict[str, Any]:
                 opened.write_result(result)
             else:
                 reporter.message("this run is finished; --fresh starts another beside it")
-            reporter.message(f"evaluate it:  jaxtrain eval --workdir={path}")
-            reporter.message(f"see it:       tensorboard --logdir={path.parent}")
+            reporter.message(f"evaluate it:  jaxtrain eval --workdir={shlex.quote(str(path))}")
+            if run.config.report.tensorboard:
+                folder = shlex.quote(str(path.parent))
+                reporter.message(f"see it:       tensorboard --logdir={folder}")
     return result
-
-
-@dataclasses.dataclass
-class _Record:
-    """What a run knows of itself beside the weights; it travels in every checkpoint's meta.
-
-    Attributes:
-        trained: the last training report.
-        evaluated: the evaluation of `evaluated_step`.
-        evaluated_step: 0 before the first evaluation.
-        best: the best evaluation so far, where `checkpoint.best_metric` asks for it.
-        seconds: time spent on this run by earlier starts.
-    """
-
-    trained: Metrics | None = None
-    evaluated: Metrics | None = None
-    evaluated_step: int = 0
-    best: Best | None = None
-    seconds: float = 0.0
 
 
 def _run(run: Run, opened: workdir.Workdir, reporter: Reporter, stop: StopRequest) -> Metrics:
     """Restores or creates the state, compiles, trains and sums up."""
     config = run.config
     began = time.perf_counter()
+    _introduce(run, reporter)
+    with futures.ThreadPoolExecutor() as pool, reporter.paused("compile"):
+        # XLA compiles outside Python's lock, so these three take the time of the longest.
+        restored = pool.submit(_restore_or_create, run, opened, reporter)
+        feed = Feed(run.dataset.train, config.data, run.mesh)
+        compiled = pool.submit(_compile_update, run, feed)
+        evaluator = pool.submit(_compile_evaluator, run).result()
+        update = compiled.result()
+        state, record = restored.result()
+    first = int(state.step)
+    _say_length(run, opened, reporter, first)
+    reporter.start(first)
     with Checkpoints(
         opened.checkpoints_dir, config.checkpoint.keep, config.checkpoint.best_metric
     ) as checkpoints:
-        _introduce(run, reporter)
-        with futures.ThreadPoolExecutor() as pool, reporter.paused("compile"):
-            # XLA compiles outside Python's lock, so these three take the time of the longest.
-            restored = pool.submit(_restore_or_create, run, opened, reporter)
-            feed = Feed(run.dataset.train, config.data, run.mesh)
-            compiled = pool.submit(_compile_update, run, feed)
-            evaluator = pool.submit(_compile_evaluator, run).result()
-            update = compiled.result()
-            state, record = restored.result()
-        first = int(state.step)
-        _say_length(run, opened, reporter, first)
-        reporter.start(first)
-        session = _Session(run, evaluator, checkpoints, reporter, record, began)
+        session = Session(run, opened, evaluator, checkpoints, reporter, record, began)
         batches = feed.batches(run.sampler.batches(run.plan.total_steps), first)
         state = _loop(session, stop, update, state, batches)
         with reporter.paused("save"):
             checkpoints.wait()
         result = session.result(state)
-        reporter.hparams(flatten(config), result["eval"])
+    reporter.hparams(flatten(config), result["eval"])
     return result
+
+
+def _loop(
+    session: Session,
+    stop: StopRequest,
+    update: Update,
+    state: TrainState,
+    batches: Iterator[Any],
+) -> TrainState:
+    """Trains to the last step.
+
+    At an event the order is: step, report, evaluate, save, stop. A report comes before the save,
+    so that a checkpoint never knows more than metrics.jsonl, whenever the process is killed.
+    """
+    in_flight = InFlight(session.finish)
+    for step, batch in enumerate(batches, start=int(state.step) + 1):
+        in_flight.make_room()
+        state, metrics = update(state, batch)
+        events = session.run.plan.events(step)
+        in_flight.add(SentStep(step, metrics, events.report))
+        session.reporter.tick(step)
+        if not (events.evaluate or events.save or stop.requested):
+            continue
+        in_flight.drain()
+        session.check(metrics)
+        is_best = events.evaluate and session.evaluate(state)
+        stopping = stop.requested and not events.stop
+        if events.save or is_best or stopping:
+            session.save(state)
+        if stopping:
+            raise session.stop(step)
+    return state
 
 
 def _compile_update(run: Run, feed: Feed) -> Update:
@@ -151,163 +164,9 @@ def _say_length(run: Run, opened: workdir.Workdir, reporter: Reporter, first: in
         )
 
 
-def _loop(
-    session: "_Session",
-    stop: StopRequest,
-    update: Update,
-    state: TrainState,
-    batches: Iterator[Any],
-) -> TrainState:
-    """Trains to the last step.
-
-    At an event the order is: step, report, evaluate, save, stop. A report comes before the save,
-    so that a checkpoint never knows more than metrics.jsonl, whenever the process is killed.
-    """
-    in_flight = _InFlight(session.report)
-    for step, batch in enumerate(batches, start=int(state.step) + 1):
-        in_flight.make_room()
-        state, metrics = update(state, batch)
-        events = session.run.plan.events(step)
-        in_flight.add(step, metrics, events.report)
-        session.reporter.tick(step)
-        if not (events.evaluate or events.save or stop.requested):
-            continue
-        in_flight.drain()
-        is_best = events.evaluate and session.evaluate(state)
-        if events.save or is_best or stop.requested:
-            session.save(state)
-        if stop.requested and not events.stop:
-            raise Stopped(
-                f"stopped after step {step} of {session.run.plan.total_steps}, which is saved; "
-                "run the same command again to go on"
-            )
-    return state
-
-
-class _InFlight:
-    """Steps that were sent but not waited for, at most `MAX_IN_FLIGHT`.
-
-    Waiting only for the oldest keeps the device busy, and a report is fetched that much later.
-    """
-
-    def __init__(self, report: Callable[[int, StepMetrics, bool], None]) -> None:
-        self._report = report
-        self._steps: collections.deque[tuple[int, StepMetrics, bool]] = collections.deque()
-
-    def make_room(self) -> None:
-        """Waits until another step may be sent."""
-        while len(self._steps) >= MAX_IN_FLIGHT:
-            self._finish()
-
-    def add(self, step: int, metrics: StepMetrics, reports: bool) -> None:
-        """Takes a step that was just sent; `reports` says whether its metrics are to be written."""
-        self._steps.append((step, metrics, reports))
-
-    def drain(self) -> None:
-        """Waits for every step, and for the loss of the last one to be known finite."""
-        while len(self._steps) > 1:
-            self._finish()
-        step, metrics, reports = self._steps.popleft()
-        self._report(step, metrics, reports)
-
-    def _finish(self) -> None:
-        step, metrics, reports = self._steps.popleft()
-        if reports:
-            self._report(step, metrics, True)
-        else:
-            jax.block_until_ready(metrics.learning_rate)
-
-
-@dataclasses.dataclass
-class _Session:
-    """One start of a run: what happens at its events.
-
-    Attributes:
-        run: the checked run.
-        evaluator: the pass over the evaluation split.
-        checkpoints: where states go.
-        reporter: where numbers go.
-        record: what the run knows of itself so far.
-        began: when this start began, by `time.perf_counter`.
-    """
-
-    run: Run
-    evaluator: Evaluator
-    checkpoints: Checkpoints
-    reporter: Reporter
-    record: _Record
-    began: float
-
-    def report(self, step: int, metrics: StepMetrics, write: bool) -> None:
-        """Checks a step's loss, and writes the interval that it ends.
-
-        Raises:
-            NonFiniteError: the loss of a step of this interval was not finite.
-        """
-        interval, learning_rate = jax.device_get(metrics)
-        if interval.bad_step:
-            self.checkpoints.wait()  # or the step that is being written would not be named
-            steps = checkpoint.list_steps(self.checkpoints.directory)
-            kept = f"the last checkpoint is step {steps[-1]}" if steps else "nothing was saved yet"
-            raise NonFiniteError(
-                f"the loss is NaN or infinite at step {interval.bad_step}; {kept}; lower "
-                f"optimizer.learning_rate={self.run.config.optimizer.learning_rate:g} "
-                "or set optimizer.clip_norm"
-            )
-        if write:
-            self.record.trained = interval.compute()
-            self.reporter.train(step, **self.record.trained, learning_rate=float(learning_rate))
-
-    def evaluate(self, state: TrainState) -> bool:
-        """Evaluates and records; returns whether this is the best so far, where that is asked.
-
-        Raises:
-            NonFiniteError: some outputs are not finite.
-        """
-        step = int(state.step)
-        with self.reporter.paused("evaluate") as tick:
-            results = self.evaluator.results(state.model, tick)
-        metrics = self.evaluator.summary(results)
-        self.reporter.eval(step, self.evaluator.split.name, metrics)
-        record = self.record
-        record.evaluated, record.evaluated_step = metrics, step
-        name = self.run.config.checkpoint.best_metric
-        if name is None or (record.best is not None and not record.best.beaten_by(metrics[name])):
-            return False
-        record.best = Best(step, name, metrics[name])
-        return True
-
-    def save(self, state: TrainState) -> None:
-        """Saves the state, with everything that the run knows of itself."""
-        record = self.record
-        fresh = record.evaluated if record.evaluated_step == int(state.step) else None
-        known = dataclasses.asdict(record) | {"seconds": self.seconds}
-        meta = {**setup.describe(self.run), "best": known.pop("best"), "record": known}
-        self.reporter.flush()
-        with self.reporter.paused("save"):
-            self.checkpoints.save(state, meta, fresh)
-
-    @property
-    def seconds(self) -> float:
-        """Time spent on this run by all its starts."""
-        return self.record.seconds + time.perf_counter() - self.began
-
-    def result(self, state: TrainState) -> Metrics:
-        """The content of `result.json`."""
-        best = self.record.best
-        return {
-            "status": "finished",
-            "step": int(state.step),
-            "train": self.record.trained,
-            "eval": {"split": self.evaluator.split.name, **(self.record.evaluated or {})},
-            "best": None if best is None else dataclasses.asdict(best),
-            "seconds": round(self.seconds, 3),
-        }
-
-
 def _restore_or_create(
     run: Run, opened: workdir.Workdir, reporter: Reporter
-) -> tuple[TrainState, _Record]:
+) -> tuple[TrainState, Record]:
     """This run's newest whole checkpoint, else a new state from the seed.
 
     Raises:
@@ -316,9 +175,9 @@ def _restore_or_create(
     directory = opened.checkpoints_dir
     state = checkpoint.restore_newest(directory, run.abstract, reporter.message)
     if state is None:
-        return run.create_state(), _Record()
+        return run.create_state(), Record()
     meta = checkpoint.read_meta(directory, int(state.step))
-    best, record = meta["best"], _Record(**meta["record"])
+    best, record = meta["best"], Record(**meta["record"])
     if best is not None and best["metric"] == run.config.checkpoint.best_metric:
         record.best = Best(**best)
     return state, record

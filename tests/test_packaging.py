@@ -93,7 +93,7 @@ class TestWheel:
             metadata = archive.read(f"{folder}/METADATA").decode()
             entries = archive.read(f"{folder}/entry_points.txt").decode()
             license_text = archive.read(f"{folder}/licenses/LICENSE").decode()
-        assert entries.split() == ["[console_scripts]", "jaxtrain", "=", "jaxtrain.cli:main"]
+        assert entries.split() == ["[console_scripts]", "jaxtrain", "=", "jaxtrain.cli:entry"]
         assert f"\nVersion: {jaxtrain.__version__}\n" in metadata
         assert "\nLicense-Expression: Apache-2.0\n" in metadata
         assert "Apache License" in license_text.splitlines()[1]
@@ -139,7 +139,7 @@ def test_the_tests_import_what_is_installed_and_it_is_this_checkout() -> None:
 def test_the_command_is_installed() -> None:
     (entry,) = importlib.metadata.entry_points(group="console_scripts", name="jaxtrain")
     command = Path(sys.executable).with_name("jaxtrain")
-    assert entry.value == "jaxtrain.cli:main"
+    assert entry.value == "jaxtrain.cli:entry"
     assert run(command, "--version", cwd=ROOT) == f"jaxtrain {jaxtrain.__version__}\n"
 
 

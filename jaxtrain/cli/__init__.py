@@ -12,7 +12,7 @@ import sys
 import traceback
 import types
 from collections.abc import Sequence
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from absl import logging as absl_logging
 
@@ -22,7 +22,20 @@ from jaxtrain.cli.verbs import VERBS
 from jaxtrain.cli.words import read_words
 from jaxtrain.errors import JaxtrainError, Stopped
 
-__all__ = ["main"]
+__all__ = ["entry", "main"]
+
+
+def entry() -> NoReturn:
+    """The `jaxtrain` command as a process: runs `main` on its words and ends with its status.
+
+    After a failure the process ends at once: a library's thread may still wait for something that
+    will never come, such as Orbax's for a folder that could not be made, and Python would wait
+    for that thread.
+    """
+    status = main()
+    if status:
+        os._exit(status)  # both streams are flushed with every line
+    sys.exit(status)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,8 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _command(words)
     except JaxtrainError as error:
-        if "--debug" in words:
-            traceback.print_exception(error)
         kind = "" if isinstance(error, Stopped) else "error: "
         _write(sys.stderr, f"jaxtrain: {kind}{' '.join(str(error).splitlines())}\n")
         return error.status
@@ -77,9 +88,14 @@ def _command(words: list[str]) -> int:
     absl_logging.set_verbosity(absl_logging.INFO if debug else absl_logging.FATAL)
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())  # for a user's modules; last, so that they hide no library's
-    request = verb.request(given)
     module, _, function = verb.run.partition(":")
-    result = getattr(_import(module), function)(request)
+    try:
+        request = verb.request(given)
+        result = getattr(_import(module), function)(request)
+    except JaxtrainError as error:
+        if debug:
+            traceback.print_exception(error)
+        raise
     if isinstance(result, int):
         return result
     _write(sys.stdout, json.dumps(result, allow_nan=False) + "\n")

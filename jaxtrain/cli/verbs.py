@@ -76,7 +76,9 @@ VERBS = {
         flags=(
             Flag("workdir", "DIR", "folder of the run (needed)"),
             Flag("checkpoint", "last|best|STEP|PATH", "which checkpoint; last unless said"),
-            Flag("split", "NAME", "which split; the config's data.eval_split unless said"),
+            Flag(
+                "split", "NAME", "which split; the one that training was evaluated on unless said"
+            ),
             _DEBUG,
         ),
         keys="set data.path, .cache, .threads, .ahead, .eval_split or eval.*",

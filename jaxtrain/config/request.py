@@ -36,7 +36,7 @@ class EvalRequest:
     Attributes:
         workdir: the run to evaluate.
         checkpoint: `last`, `best`, a step's number or a checkpoint's path.
-        split: name of the split; None: the config's `data.eval_split`.
+        split: name of the split; None: the one that was evaluated while training.
         overrides: dotted key to the text of its value, for `apply_overrides` on the run's config.
     """
 

@@ -38,6 +38,11 @@ def seed_range(value: int) -> str | None:
     return None if 0 <= value < 2**32 else "must be between 0 and 4294967295"
 
 
+def step_count(value: int) -> str | None:
+    """What an int32 counter holds."""
+    return None if 0 < value < 2**31 else "must be above 0 and below 2147483648"
+
+
 def all_positive(values: tuple[float, ...]) -> str | None:
     """Every element above 0."""
     return None if all(value > 0 for value in values) else "must hold only values above 0"
@@ -179,7 +184,7 @@ class TrainConfig:
 
     batch_size: int = key(128, "examples an update, over all devices", positive)
     epochs: float | None = key(None, "passes over the training split; or set steps", positive)
-    steps: int | None = key(None, "updates; or set epochs", positive)
+    steps: int | None = key(None, "updates; or set epochs", step_count)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,6 @@ from jax.sharding import Mesh
 
 from jaxtrain.parallel.mesh import over_rows, replicated
 
-# Steps that may be in flight at once. With no bound, several CPU devices in one process deadlock
-# in an all-reduce.
-MAX_IN_FLIGHT = 4
-
 
 def one_call(mesh: Mesh) -> dict[str, int] | None:
     """Compiler options for a program that runs once on `mesh`: to be compiled soon, not to be fast.

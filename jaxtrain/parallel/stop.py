@@ -54,8 +54,10 @@ class StopRequest:
                 if numbers[0] not in self._SIGNALS:
                     continue
                 if self._stop.is_set():
-                    self._on_second()
-                    os._exit(SECOND_SIGNAL_STATUS)
+                    try:
+                        self._on_second()
+                    finally:
+                        os._exit(SECOND_SIGNAL_STATUS)
                 self._stop.set()
 
 

@@ -1,0 +1,170 @@
+"""One start of a run: what is done at its events, and what the run knows of itself."""
+
+import dataclasses
+import shlex
+import time
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxtrain import checkpoint, setup, workdir
+from jaxtrain.checkpoint import Best, Checkpoints
+from jaxtrain.errors import NonFiniteError, Stopped
+from jaxtrain.evaluation import Evaluator
+from jaxtrain.report import Reporter
+from jaxtrain.setup import Run
+from jaxtrain.state import TrainState
+from jaxtrain.step import StepMetrics
+
+Metrics = dict[str, Any]
+
+# Steps between two looks at the loss where none is reported. A look takes a transfer from the
+# device, so not every step has one.
+CHECK_STEPS = 100
+
+
+@dataclasses.dataclass
+class Record:
+    """What a run knows of itself beside the weights; it travels in every checkpoint's meta.
+
+    Attributes:
+        trained: the last training report.
+        evaluated: the evaluation of `evaluated_step`.
+        evaluated_step: 0 before the first evaluation.
+        best: the best evaluation so far, where `checkpoint.best_metric` asks for it.
+        seconds: time spent on this run by earlier starts.
+    """
+
+    trained: Metrics | None = None
+    evaluated: Metrics | None = None
+    evaluated_step: int = 0
+    best: Best | None = None
+    seconds: float = 0.0
+
+
+class SentStep(NamedTuple):
+    """A step in flight: its number, its metrics on the device, and whether they are reported."""
+
+    step: int
+    metrics: StepMetrics
+    reports: bool
+
+
+@dataclasses.dataclass
+class Session:
+    """One start of a run.
+
+    Attributes:
+        run: the checked run.
+        opened: its folder.
+        evaluator: the pass over the evaluation split.
+        checkpoints: where states go.
+        reporter: where numbers go.
+        record: what the run knows of itself so far.
+        began: when this start began, by `time.perf_counter`.
+    """
+
+    run: Run
+    opened: workdir.Workdir
+    evaluator: Evaluator
+    checkpoints: Checkpoints
+    reporter: Reporter
+    record: Record
+    began: float
+
+    def finish(self, sent: SentStep) -> None:
+        """Waits for a step, and writes the interval that it ends, if it does.
+
+        Raises:
+            NonFiniteError: the loss of a step of this interval was not finite.
+        """
+        if sent.reports:
+            self.check(sent.metrics)
+            interval, learning_rate = jax.device_get(sent.metrics)
+            trained = self.record.trained = interval.compute()
+            self.reporter.train(sent.step, **trained, learning_rate=float(learning_rate))
+        elif sent.step % CHECK_STEPS == 0:
+            self.check(sent.metrics)
+        else:
+            jax.block_until_ready(sent.metrics.learning_rate)
+
+    def check(self, metrics: StepMetrics) -> None:
+        """Waits for a step, and looks whether the losses of its interval are finite.
+
+        Raises:
+            NonFiniteError: one is not.
+        """
+        bad_step = int(metrics.interval.bad_step)
+        if not bad_step:
+            return
+        self.checkpoints.wait()  # or the step that is being written would not be named
+        steps = checkpoint.list_steps(self.checkpoints.directory)
+        kept = f"the last checkpoint is step {steps[-1]}" if steps else "nothing was saved yet"
+        raise NonFiniteError(
+            f"the loss is NaN or infinite at step {bad_step}; {kept}; lower "
+            f"optimizer.learning_rate={self.run.config.optimizer.learning_rate:g} "
+            "or set optimizer.clip_norm"
+        )
+
+    def evaluate(self, state: TrainState) -> bool:
+        """Evaluates and records; returns whether this is the best so far, where that is asked.
+
+        Raises:
+            NonFiniteError: some outputs are not finite.
+        """
+        step = int(state.step)
+        with self.reporter.paused("evaluate") as tick:
+            results = self.evaluator.results(state.model, tick)
+        metrics = self.evaluator.summary(results)
+        self.reporter.eval(step, self.evaluator.split.name, metrics)
+        record = self.record
+        record.evaluated, record.evaluated_step = metrics, step
+        name = self.run.config.checkpoint.best_metric
+        if name is None or (record.best is not None and not record.best.beaten_by(metrics[name])):
+            return False
+        record.best = Best(step, name, metrics[name])
+        return True
+
+    def save(self, state: TrainState) -> None:
+        """Starts to save the state, with everything that the run knows of itself.
+
+        Raises:
+            NonFiniteError, CheckpointError: as for `Checkpoints.save`.
+        """
+        record = self.record
+        fresh = record.evaluated if record.evaluated_step == int(state.step) else None
+        known = dataclasses.asdict(record) | {"seconds": self.seconds}
+        meta = {**setup.describe(self.run), "best": known.pop("best"), "record": known}
+        self.reporter.flush()
+        with self.reporter.paused("save"):
+            self.checkpoints.save(state, meta, fresh)
+
+    def stop(self, step: int) -> Stopped:
+        """The end of a run that was asked to stop, once its last save is on disk.
+
+        Raises:
+            CheckpointError: it could not be written.
+        """
+        with self.reporter.paused("save"):
+            self.checkpoints.wait()
+        return Stopped(
+            f"stopped after step {step} of {self.run.plan.total_steps}, which is saved; go on "
+            f"with: jaxtrain train --workdir={shlex.quote(str(self.opened.path))}"
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on this run by all its starts."""
+        return self.record.seconds + time.perf_counter() - self.began
+
+    def result(self, state: TrainState) -> Metrics:
+        """The content of `result.json`."""
+        best = self.record.best
+        return {
+            "status": "finished",
+            "step": int(state.step),
+            "train": self.record.trained,
+            "eval": {"split": self.evaluator.split.name, **(self.record.evaluated or {})},
+            "best": None if best is None else dataclasses.asdict(best),
+            "seconds": round(self.seconds, 3),
+        }
