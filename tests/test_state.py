@@ -1,0 +1,45 @@
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxtrain import state
+from jaxtrain.errors import UsageError
+from jaxtrain.models import Model
+from jaxtrain.state import tree_bytes
+
+
+def model(module, *takes) -> Model:
+    return Model(module, jnp.float32, frozenset(takes))
+
+
+class FailsInTraining(nn.Module):
+    @nn.compact
+    def __call__(self, image, train):
+        if train:
+            self.make_rng("noise")
+        return nn.Dense(3)(image.reshape(image.shape[0], -1))
+
+
+class Grows(nn.Module):
+    @nn.compact
+    def __call__(self, image, train):
+        seen = self.variable("seen", "rows", lambda: jnp.zeros(1))
+        if train:
+            seen.value = jnp.zeros(image.shape[0])
+        return nn.Dense(3)(image.reshape(image.shape[0], -1))
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [(FailsInTraining(), "noise"), (Grows(), "a training step changes")],
+)
+def test_a_model_that_only_fails_in_training_is_found_before(module, said):
+    with pytest.raises(UsageError, match=r"^model\.name") as caught:
+        state.abstract_model(model(module, "train"), (2, 2, 1), 3)
+    assert said in str(caught.value)
+
+
+def test_bytes_are_counted_without_arrays():
+    tree = {"a": jax.ShapeDtypeStruct((3, 4), jnp.float32), "b": jax.ShapeDtypeStruct((), "int8")}
+    assert tree_bytes(tree) == 49
