@@ -29,12 +29,13 @@ class Net(nnx.Module):
     def __init__(self, num_classes, width=8, *, rngs):
         self.hidden = nnx.Linear(784, width, rngs=rngs)
         self.norm = nnx.BatchNorm(width, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
         self.head = nnx.Linear(width, num_classes, rngs=rngs)
 
     def __call__(self, image, train):
         hidden = self.hidden(image.reshape(len(image), -1))
         hidden = jax.nn.relu(self.norm(hidden, use_running_average=not train))
-        return self.head(hidden)
+        return self.head(self.dropout(hidden, deterministic=not train))
 """
 
 WORDS = [
