@@ -46,11 +46,11 @@ def check(request: CheckRequest) -> int:
         report["verdict"] = f"would fail: {' '.join(str(error).splitlines())}"
     else:
         report |= _describe(run, request)
-        lines += _lines(run, report)
+        lines += [] if request.print_config else _lines(run, report)
         count = report["devices"]["count"]
         report["verdict"] = (
             f"ok: {request.config_name} would train {run.plan.total_steps:,} steps "
-            f"on {count} device{'s' if count > 1 else ''}"
+            f"on {_counted(count, 'device')}"
         )
     report["ok"] = status == 0
     if request.json:
@@ -66,8 +66,10 @@ def _describe(run: Run, request: CheckRequest) -> Report:
     """Everything that the report says, as JSON values."""
     steps = run.plan.total_steps
     points = np.linspace(1, steps, min(steps, _SCHEDULE_POINTS)).round().astype(int)
-    rates = [float(run.fixed.schedule(int(step) - 1)) for step in points]
-    peak = float(run.fixed.schedule(run.plan.warmup_steps(run.config.schedule)))
+    # Compiled, as the step is: that rounds in another way than one operation after the other.
+    schedule = jax.jit(lambda count: jnp.asarray(run.fixed.schedule(count), jnp.float32))
+    rates = [float(schedule(np.int32(step - 1))) for step in points]
+    peak = float(schedule(np.int32(run.plan.warmup_steps(run.config.schedule))))
     count = request.devices or run.mesh.size
     report: Report = {
         "data": {split.name: _split(run, split) for split in (run.dataset.train, run.dataset.eval)},
@@ -135,6 +137,10 @@ def _batch(run: Run, step: int) -> Report:
     }
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _field(name: str, text: str) -> str:
     return f"{name:<12}{text}"
 
@@ -158,9 +164,9 @@ def _lines(run: Run, report: Report) -> list[str]:
     lines += [
         _field(
             "steps",
-            f"{steps['total']:,} of {run.plan.batch_size} images, {steps['epochs']:.4g} epochs of "
-            f"{steps['per_epoch']:g} steps; {steps['evaluations']} evaluations, "
-            f"{steps['checkpoints']} checkpoints",
+            f"{steps['total']:,} of {run.plan.batch_size} images, {setup.epochs_text(run)} of "
+            f"{steps['per_epoch']:g} steps; {_counted(steps['evaluations'], 'evaluation')}, "
+            f"{_counted(steps['checkpoints'], 'checkpoint')}",
         ),
         _field("schedule", f"{run.config.schedule.name} {sparkline(rates, len(rates))}"),
         _field("", "first {first:g}, highest {highest:g}, last {last:g}".format(**schedule)),
@@ -207,7 +213,7 @@ def _layer_table(run: Run) -> str:
     """Flax's own table of layers, for one image; else the parameters by name."""
     key = jax.random.key(0)
     model = run.fixed.model
-    columns = max(shutil.get_terminal_size((100, 24)).columns, 80)
+    columns = max(shutil.get_terminal_size().columns, 100)  # fewer would cut the shapes
     try:
         table: str = model.module.tabulate(
             {"params": key, "dropout": key},

@@ -55,26 +55,13 @@ class Feed:
             A function of (state, one element of `batches`).
         """
         resident = self._resident
-        abstract: Any = jax.ShapeDtypeStruct((rows,), np.int32)
-        if resident is None:
-            abstract = self._abstract_batch(rows)
-            compiled = compile_step(
-                lambda state, _, batch: step(state, batch),
-                self._mesh,
-                state,
-                None,
-                abstract,
-                donate=donate,
-            )
-        else:
-            compiled = compile_step(
-                lambda state, resident, index: step(state, gather(resident, index)),
-                self._mesh,
-                state,
-                resident,
-                abstract,
-                donate=donate,
-            )
+
+        def with_batch(state: Any, resident: Resident | None, feed: Any) -> Any:
+            return step(state, feed if resident is None else gather(resident, feed))
+
+        abstract = jax.ShapeDtypeStruct((rows,), np.int32)
+        feed = self._abstract_batch(rows) if resident is None else abstract
+        compiled = compile_step(with_batch, self._mesh, state, resident, feed, donate=donate)
         return lambda state, feed: compiled(state, resident, feed)
 
     def batches(self, index_batches: data.IndexBatches, start: int = 0) -> Iterator[Any]:

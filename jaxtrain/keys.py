@@ -37,7 +37,7 @@ def row_bits(key: jax.Array, row: jax.Array, size: int) -> jax.Array:
     a fifth of its step.
     """
     words = jax.random.key_data(row_keys(key, row))
-    return mix(mix(words[:, :1] + weyl(size)) ^ words[:, 1:2])
+    return mix(mix(words[:, :1] + weyl(size)[jnp.newaxis]) ^ words[:, 1:2])
 
 
 def weyl(size: int) -> jax.Array:

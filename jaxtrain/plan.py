@@ -28,7 +28,7 @@ class Events(NamedTuple):
     stop: bool
 
 
-class Interval(NamedTuple):
+class Every(NamedTuple):
     """An event's interval, `numerator / denominator` steps, in lowest terms.
 
     It fires at the first step s with s >= k x interval, for k = 1, 2, ...
@@ -59,9 +59,9 @@ class Plan:
     total_steps: int
     batch_size: int
     examples: int
-    report_every: Interval | None
-    evaluate_every: Interval | None
-    save_every: Interval | None
+    report_every: Every | None
+    evaluate_every: Every | None
+    save_every: Every | None
 
     @property
     def steps_per_epoch(self) -> Fraction:
@@ -79,7 +79,7 @@ class Plan:
             stop=False,
         )
 
-    def count(self, every: Interval | None) -> int:
+    def count(self, every: Every | None) -> int:
         """How many of the steps 1 to N have an event of this interval; the last step has."""
         if every is None:
             return 1
@@ -166,10 +166,11 @@ def nearest_divisible(batch_size: int, devices: int) -> tuple[int, int]:
     return lower, max(-(-batch_size // devices) * devices, lower)
 
 
-def _interval(steps: int | None, epochs: float | None, epoch: Fraction) -> Interval | None:
-    """The interval of at most one of the two; None if that is 0 or neither is set."""
-    interval = Fraction(steps or 0) if epochs is None else _exact(epochs) * epoch
-    return Interval(interval.numerator, interval.denominator) if interval else None
+def _interval(steps: int | None, epochs: float | None, epoch: Fraction) -> Every | None:
+    """The interval of at most one of the two, or an epoch if neither is set; None if it is 0."""
+    in_epochs = _exact(1 if epochs is None else epochs) * epoch
+    interval = in_epochs if steps is None else Fraction(steps)
+    return Every(interval.numerator, interval.denominator) if interval else None
 
 
 def _exact(value: float) -> Fraction:

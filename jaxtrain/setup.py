@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib.metadata
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -32,6 +33,7 @@ class Run:
         plan: steps and events.
         mesh: the devices.
         fixed: model, task, optimizer, schedule.
+        create: `seed` to the state before the first update; pure.
         abstract: the state's shapes, dtypes and shardings.
     """
 
@@ -41,6 +43,7 @@ class Run:
     plan: plan.Plan
     mesh: Mesh
     fixed: Fixed
+    create: Callable[..., TrainState]
     abstract: TrainState
 
     @property
@@ -55,11 +58,8 @@ class Run:
 
     def create_state(self) -> TrainState:
         """The state before the first update, on the devices."""
-        create = functools.partial(
-            state.create, self.fixed.model, self.fixed.optimizer, image_shape=self.image_shape
-        )
         compiled = jax.jit(
-            create, out_shardings=replicated(self.mesh), compiler_options=one_call(self.mesh)
+            self.create, out_shardings=replicated(self.mesh), compiler_options=one_call(self.mesh)
         )
         return compiled(seed=np.uint32(self.config.seed))
 
@@ -90,7 +90,7 @@ def build(config: Config, devices: int | None = None) -> Run:
         state.create, model, transformation, image_shape=dataset.train.image_shape
     )
     abstract = on_mesh(jax.eval_shape(create, seed=np.uint32(config.seed)), mesh)
-    return Run(config, dataset, sampler, run_plan, mesh, fixed, abstract)
+    return Run(config, dataset, sampler, run_plan, mesh, fixed, create, abstract)
 
 
 def _check_divides(batch_size: int, devices: int) -> None:
@@ -122,6 +122,12 @@ def build_schedule(config: Config, run_plan: plan.Plan) -> optimizer.Schedule:
         run_plan.total_steps, run_plan.warmup_steps(config.schedule), run_plan.steps_per_epoch
     )
     return optimizer.build_schedule(config.schedule, config.optimizer.learning_rate, span)
+
+
+def epochs_text(run: Run) -> str:
+    """How many epochs a run has, as its config says it."""
+    epochs = run.config.train.epochs or run.plan.epoch(run.plan.total_steps)
+    return f"{epochs:.4g} epoch{'' if epochs == 1 else 's'}"
 
 
 def describe(run: Run) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def abstract_model(model: Model, image_shape: tuple[int, ...], num_classes: int)
     if logits.shape != (2, num_classes):
         raise UsageError(
             f"model.name: for 2 images the model gives logits of shape {logits.shape}, but the "
-            f"data has {num_classes} classes; make its last layer {num_classes} units"
+            f"data has {num_classes} classes; make them of shape (2, {num_classes})"
         )
     return variables
 

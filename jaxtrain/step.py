@@ -82,7 +82,9 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
             params, state.collections, image, row=batch.row, key=key
         )
         loss = fixed.task.loss(logits, batch.label)
-        mean = jnp.where(batch.mask, loss, 0.0).sum() / jnp.maximum(batch.mask.sum(), 1)
+        mean = jnp.where(batch.mask, loss, 0.0).sum() / jnp.maximum(
+            batch.mask.sum(dtype=jnp.float32), 1.0
+        )
         return mean, (loss, logits, collections)
 
     grad_fn = jax.grad(loss_fn, has_aux=True)

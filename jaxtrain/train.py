@@ -43,14 +43,23 @@ def train(request: TrainRequest) -> dict[str, Any]:
             total_steps=run.plan.total_steps,
             batch_size=run.config.train.batch_size,
         )
-        with StopRequest(on_second=reporter.close) as stop, reporter:
+        say_stop = functools.partial(reporter.message, "stopping soon; a second signal stops now")
+        with StopRequest(on_first=say_stop, on_second=reporter.close) as stop, reporter:
             reporter.message(f"workdir  {path}")
             result = opened.finished()
             if result is None:
                 result = _run(run, opened, reporter, stop)
                 opened.write_result(result)
             else:
-                reporter.message("this run is finished; --fresh starts another beside it")
+                reporter.message(
+                    "this run is finished; --extend makes it longer, --fresh starts another"
+                )
+            if result["best"] is not None:
+                reporter.message(
+                    "best     step {step:,}: {metric} {value:.6g}; --checkpoint=best is it".format(
+                        **result["best"]
+                    )
+                )
             reporter.message(f"evaluate it:  jaxtrain eval --workdir={shlex.quote(str(path))}")
             if run.config.report.tensorboard:
                 folder = shlex.quote(str(path.parent))
@@ -154,7 +163,7 @@ def _say_length(run: Run, opened: workdir.Workdir, reporter: Reporter, first: in
     """Says how long it goes on, and what an extension does to the learning rate."""
     total = run.plan.total_steps
     go_on = f"going on from step {first:,} to {total:,}" if first else f"{total:,} steps"
-    reporter.message(f"train    {go_on}, {run.plan.epoch(total):.4g} epochs")
+    reporter.message(f"train    {go_on}, {setup.epochs_text(run)}")
     if opened.extended and opened.previous is not None:
         before = setup.build_plan(opened.previous, run.dataset.train.size)
         old_rate = float(setup.build_schedule(opened.previous, before)(first))

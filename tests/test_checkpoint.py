@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import shutil
@@ -16,11 +17,15 @@ from jaxtrain.parallel.mesh import data_mesh, on_mesh, replicated
 from jaxtrain.state import TrainState, all_finite, fingerprint
 from jaxtrain.tasks import Interval
 
-# After a failure Orbax leaves coroutines un-awaited.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+# After a failed read Orbax leaves work behind that complains when it is collected.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def _collected():
+    yield
+    gc.collect()
+
 
 # Not compressible, so that the arrays fill the largest file of a step.
 NOISE = jnp.asarray(np.random.RandomState(0).randn(30, 20), jnp.float32)

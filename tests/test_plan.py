@@ -126,14 +126,14 @@ def test_events_equal_brute_force(*, examples, batch_size, total_steps, report, 
         return [step for step, event in events.items() if getattr(event, name)]
 
     assert said("report") == fires(report, None, examples, batch_size, total_steps)
-    assert said("evaluate") == fires(steps, None, examples, batch_size, total_steps)
+    each_epoch = 1.0 if steps is None else None
+    assert said("evaluate") == fires(steps, each_epoch, examples, batch_size, total_steps)
+    epochs = 1.0 if epochs is None else epochs
     assert said("save") == fires(None, epochs, examples, batch_size, total_steps)
     assert said("stop") == [total_steps]
 
 
-@pytest.mark.parametrize(
-    "every", [{}, {"every_steps": 0}, {"every_epochs": 0.0}, {"every_steps": 99}]
-)
+@pytest.mark.parametrize("every", [{"every_steps": 0}, {"every_epochs": 0.0}, {"every_steps": 99}])
 def test_the_last_step_always_has_every_event(every):
     made = build(100, batch_size=10, steps=12, evaluate=every, save=every)
     for step in range(1, 12):

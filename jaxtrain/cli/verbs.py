@@ -95,7 +95,9 @@ VERBS = {
             _CONFIG,
             Flag("devices", "N", "check for N devices instead of those of this machine"),
             Flag("batch", "STEP", "show the examples of that step's batch"),
-            Flag("print_config", None, "list every key: value, where it came from, meaning"),
+            Flag(
+                "print_config", None, "list every key instead: value, where it came from, meaning"
+            ),
             Flag("json", None, "report as JSON"),
             _DEBUG,
         ),

@@ -193,10 +193,13 @@ class EvalConfig:
 
     batch_size: int = key(1000, "examples a batch, over all devices", positive, free=True)
     every_steps: int | None = key(
-        None, "steps between evaluations; 0: only the last", non_negative, free=True
+        None,
+        "steps between evaluations; 0: only the last; or set every_epochs",
+        non_negative,
+        free=True,
     )
     every_epochs: float | None = key(
-        None, "epochs between evaluations; 0: only the last", non_negative, free=True
+        None, "epochs between evaluations; 1 if neither is set", non_negative, free=True
     )
 
 
@@ -205,10 +208,13 @@ class CheckpointConfig:
     """Checkpoints; the last step is always saved."""
 
     every_steps: int | None = key(
-        None, "steps between checkpoints; 0: only the last", non_negative, free=True
+        None,
+        "steps between checkpoints; 0: only the last; or set every_epochs",
+        non_negative,
+        free=True,
     )
     every_epochs: float | None = key(
-        None, "epochs between checkpoints; 0: only the last", non_negative, free=True
+        None, "epochs between checkpoints; 1 if neither is set", non_negative, free=True
     )
     keep: int = key(3, "newest checkpoints to keep", positive, free=True)
     best_metric: str | None = key(

@@ -58,7 +58,8 @@ class IdxFolder:
             self._listing = sorted(entry.name for entry in folder.iterdir())
         except OSError as error:
             raise UsageError(
-                f"the data folder {folder} cannot be read: {error.strerror or error}"
+                f"data.path={folder} cannot be read: {error.strerror or error} (it counts from "
+                f"the current folder, {Path.cwd()})"
             ) from error
         found: dict[tuple[str, str], list[re.Match[str]]] = collections.defaultdict(list)
         for name in self._listing:

@@ -22,8 +22,14 @@ class StopRequest:
 
     _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self, on_second: Callable[[], None]) -> None:
-        """Nothing is installed yet; `on_second` runs just before a second signal's exit."""
+    def __init__(self, on_first: Callable[[], None], on_second: Callable[[], None]) -> None:
+        """Nothing is installed yet.
+
+        Args:
+            on_first: runs, in another thread, when a first signal came.
+            on_second: runs just before a second signal's exit.
+        """
+        self._on_first = on_first
         self._on_second = on_second
         self._stop = threading.Event()
         self._former: dict[int, Any] = {}
@@ -59,6 +65,7 @@ class StopRequest:
                     finally:
                         os._exit(SECOND_SIGNAL_STATUS)
                 self._stop.set()
+                self._on_first()
 
 
 def _ignore(number: int, frame: types.FrameType | None) -> None:

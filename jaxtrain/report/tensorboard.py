@@ -94,7 +94,9 @@ class EventWriter:
             name: value if isinstance(value, bool | int | float | str) else str(value)
             for name, value in flat_config.items()
         }
-        start = summary_v2.hparams_pb(values, start_time_secs=self._started)
+        start = summary_v2.hparams_pb(
+            values, trial_id=self._directory.parent.name, start_time_secs=self._started
+        )
         finals = {
             f"final/{name}": value
             for name, value in final_metrics.items()

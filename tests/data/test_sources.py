@@ -2,6 +2,7 @@ import gzip
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -145,7 +146,10 @@ def test_damage_is_named(idx_folder, toy, idx):
 
 def test_folder_that_is_not_there(tmp_path):
     said = refusal(lambda: open_idx(str(tmp_path / "gone")))
-    assert said == f"the data folder {tmp_path}/gone cannot be read: No such file or directory"
+    assert said == (
+        f"data.path={tmp_path}/gone cannot be read: No such file or directory (it counts from the "
+        f"current folder, {Path.cwd()})"
+    )
     (tmp_path / "file").touch()
     assert "Not a directory" in refusal(lambda: open_idx(str(tmp_path / "file")))
 

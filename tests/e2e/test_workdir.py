@@ -63,7 +63,7 @@ def test_the_same_command_finds_a_finished_run(
     again = command("train", *WORDS)
     assert result(again) == finished
     assert f"workdir  {workdir.relative_to(command.folder)}\n" in again.stderr
-    assert "this run is finished; --fresh starts another beside it" in again.stderr
+    assert "this run is finished; --extend makes it longer, --fresh starts another" in again.stderr
     assert "compiling" not in again.stderr
     assert snapshot(command.folder) == before
 

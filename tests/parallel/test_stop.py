@@ -5,6 +5,8 @@ import sys
 import threading
 import time
 
+import pytest
+
 from jaxtrain.parallel.stop import StopRequest
 
 
@@ -15,15 +17,17 @@ def wait_for(condition) -> None:
         time.sleep(0.01)
 
 
-def test_a_signal_only_asks_and_the_former_handlers_come_back():
-    before = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_only_asks_and_the_former_handlers_come_back(number):
+    before = signal.getsignal(number)
     threads = threading.active_count()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with StopRequest(on_second=lambda: None) as stop:
-            assert not stop.requested
-            os.kill(os.getpid(), number)
-            wait_for(lambda: stop.requested)
-    assert signal.getsignal(signal.SIGTERM) is before
+    told: list[bool] = []
+    with StopRequest(lambda: told.append(True), lambda: None) as stop:
+        assert not stop.requested
+        os.kill(os.getpid(), number)
+        wait_for(lambda: stop.requested)
+        wait_for(lambda: told == [True])
+    assert signal.getsignal(number) is before
     wait_for(lambda: threading.active_count() == threads)
 
 
@@ -33,7 +37,7 @@ from jaxtrain.parallel.stop import StopRequest
 def last_words():
     print("bye", flush=True)
     raise RuntimeError("nothing may keep it")
-with StopRequest(on_second=last_words) as stop:
+with StopRequest(lambda: None, last_words) as stop:
     os.kill(os.getpid(), signal.SIGTERM)
     while not stop.requested:
         time.sleep(0.01)

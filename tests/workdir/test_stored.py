@@ -40,6 +40,7 @@ def test_reads_a_read_only_run_and_writes_nothing(run, read_only):
 
 
 def test_an_absent_run_is_answered_with_near_ones(run, open_place, monkeypatch):
+    monkeypatch.chdir(run)
     with pytest.raises(UsageError, match=r"does not exist; did you mean .*mnist_mlp-0123abcd\?"):
         read_run(run.with_name("mnist_mlp-0123abce"))
     monkeypatch.chdir(open_place)
