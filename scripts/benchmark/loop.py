@@ -1,0 +1,175 @@
+"""The real training loop against a bare step, in turns, in one process.
+
+Run by `scripts/benchmark.py`. It calls `jaxtrain.train.train` on MNIST as it is, and only wraps the
+compiled update: at the end of every chunk of steps it waits for the device, notes the time, runs as
+many bare steps, and lets the loop go on. So both see the same machine, whoever else uses it.
+
+    python scripts/benchmark/loop.py CHUNK_STEPS PAIRS [SAVE_EVERY_STEPS]
+
+Prints one JSON object: `chunks`, a list of {"seconds", "bare_seconds", "save_seconds"} of each
+chunk of the real loop, of the bare steps around it, and of the saves in it.
+"""
+
+import collections
+import contextlib
+import functools
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxtrain import keys, session, train
+from jaxtrain.config import TrainRequest, load_recipe, resolve
+from jaxtrain.parallel.in_flight import MAX_IN_FLIGHT
+from jaxtrain.setup import Run
+
+# Chunks at the start that are not counted: caches and clocks warm up.
+WARM_UP = 2
+
+
+def bare_chunk(run: Run) -> Callable[[int], float]:
+    """The least that a training step can be: same model, dropout and optimizer, and no more.
+
+    Its batch never changes and lies on the device, normalised; there are no metrics, no masked
+    rows, no data to choose.
+
+    Returns:
+        A function that runs a number of steps, at most `MAX_IN_FLIGHT` in flight as in the real
+        loop, and returns the seconds that they took.
+    """
+    model, optimizer = run.fixed.model, run.fixed.optimizer
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state: Any, image: jax.Array, label: jax.Array, row: jax.Array) -> Any:
+        count, params, opt_state = state
+        key = keys.step_key(0, count, "dropout")
+
+        def loss_fn(params: Any) -> jax.Array:
+            logits, _ = model.apply(params, {}, image, row=row, key=key)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, label).mean()
+
+        loss, gradients = jax.value_and_grad(loss_fn)(params)
+        updates, opt_state = optimizer.update(gradients, opt_state, params)
+        return (count + 1, optax.apply_updates(params, updates), opt_state), loss
+
+    created = run.create_state()
+    state = (created.step, created.params, created.opt_state)
+    indices = run.sampler.indices(1)
+    image = jnp.asarray(run.dataset.train.read(indices), jnp.float32) / 255
+    label = jnp.asarray(run.dataset.train.labels[indices])
+    row = jnp.arange(len(indices))
+    jax.block_until_ready((image, label, row))
+
+    def run_chunk(steps: int) -> float:
+        nonlocal state
+        began = time.perf_counter()
+        in_flight: collections.deque[jax.Array] = collections.deque()
+        for _ in range(steps):
+            if len(in_flight) == MAX_IN_FLIGHT:
+                in_flight.popleft().block_until_ready()
+            state, loss = step(state, image, label, row)
+            in_flight.append(loss)
+        jax.block_until_ready(state)
+        return time.perf_counter() - began
+
+    run_chunk(1)
+    return run_chunk
+
+
+class Interleaved:
+    """The real update, which lets bare steps run after every `chunk_steps` of its own."""
+
+    def __init__(self, update: train.Update, bare: Callable[[int], float], chunk_steps: int):
+        self.seconds: list[float] = []
+        self.bare_seconds: list[float] = []
+        self.save_seconds: list[float] = []
+        self._update = update
+        self._bare = bare
+        self._chunk_steps = chunk_steps
+        self._sent = 0
+        self._saving = 0.0
+        self._began = time.perf_counter()
+
+    def __call__(self, state: Any, batch: Any) -> Any:
+        """One step of the real loop."""
+        # The shift puts reports and saves into the middle of a chunk.
+        if (self._sent + self._chunk_steps // 2) % self._chunk_steps == 0:
+            jax.block_until_ready(state)
+            self.seconds.append(time.perf_counter() - self._began)
+            self.save_seconds.append(self._saving)
+            self.bare_seconds.append(self._bare(self._chunk_steps))
+            self._saving = 0.0
+            self._began = time.perf_counter()
+        self._sent += 1
+        return self._update(state, batch)
+
+    def saved(self, seconds: float) -> None:
+        """Takes the time of a save, as the loop sees it."""
+        self._saving += seconds
+
+    def chunks(self) -> list[dict[str, float]]:
+        """The whole chunks after the warm-up, each with the mean of the bare ones around it."""
+        return [
+            {
+                "seconds": self.seconds[i],
+                "bare_seconds": (self.bare_seconds[i - 1] + self.bare_seconds[i]) / 2,
+                "save_seconds": self.save_seconds[i],
+            }
+            for i in range(WARM_UP, len(self.seconds))
+        ]
+
+
+def measure(chunk_steps: int, pairs: int, save_every: int, workdir: pathlib.Path) -> Interleaved:
+    """Trains MNIST with the packaged config, no evaluations, and interleaves it."""
+    overrides = {
+        "train.epochs": "None",
+        "train.steps": str((pairs + WARM_UP) * chunk_steps),
+        "eval.every_epochs": "0",
+        "checkpoint.every_epochs": "None" if save_every else "0",
+        "checkpoint.every_steps": str(save_every) if save_every else "None",
+    }
+    config, sources = resolve(load_recipe("mnist_mlp"), overrides)
+    made: list[Interleaved] = []
+    compile_update, save = train._compile_update, session.Session.save
+
+    def interleaved_update(run: Run, *rest: Any) -> Interleaved:
+        made.append(Interleaved(compile_update(run, *rest), bare_chunk(run), chunk_steps))
+        return made[0]
+
+    def timed_save(started: session.Session, state: Any) -> None:
+        began = time.perf_counter()
+        save(started, state)
+        made[0].saved(time.perf_counter() - began)
+
+    train._compile_update, session.Session.save = interleaved_update, timed_save
+    train.train(
+        TrainRequest(
+            config=config,
+            config_name="mnist_mlp",
+            workdir=workdir,
+            fresh=False,
+            extend=False,
+            sources=sources,
+        )
+    )
+    return made[0]
+
+
+def main() -> None:
+    """Reads the command line, measures, prints."""
+    chunk_steps, pairs, save_every = (*map(int, sys.argv[1:]), 0)[:3]
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+        interleaved = measure(chunk_steps, pairs, save_every, pathlib.Path(folder) / "run")
+    print(json.dumps({"chunks": interleaved.chunks()}))
+
+
+if __name__ == "__main__":
+    main()
