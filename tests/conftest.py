@@ -1,4 +1,4 @@
-"""Eight CPU devices and strict promotion for this process, and places that cannot be written."""
+"""Eight CPU devices and no silent broadcasts in this process, and places that cannot be written."""
 
 import contextlib
 import os
@@ -15,7 +15,6 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax
 
 jax.config.update("jax_num_cpu_devices", 8)
-jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 NOBODY = 65534

@@ -67,7 +67,7 @@ def test_evaluation_is_the_same_on_any_devices(
 
 @pytest.mark.usefixtures("trained")
 def test_a_run_goes_on_with_another_number_of_devices(command: Command) -> None:
-    words = [*WORDS, *MORE]
+    words = [*WORDS, *MORE, "--config.checkpoint.every_epochs=0"]
     together(
         *(
             partial(command.result, "train", *words, f"--workdir=runs/{9 - n}", devices=n)

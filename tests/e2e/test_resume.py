@@ -218,7 +218,7 @@ def stop_and_go_on(command: Command, whole: Path) -> None:
         line = said.splitlines()[-1]
         stopped = re.fullmatch(
             r"jaxtrain: stopped after step (\d+) of 400, which is saved; "
-            "run the same command again to go on",
+            "go on with: jaxtrain train --workdir=run",
             line,
         )
         assert stopped is not None, said
