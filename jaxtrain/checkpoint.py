@@ -181,8 +181,13 @@ def list_steps(directory: pathlib.Path) -> list[int]:
     return sorted(
         int(entry.name)
         for entry in directory.iterdir()
-        if entry.name.isdigit() and (entry / "_CHECKPOINT_METADATA").is_file()
+        if is_step_name(entry.name) and (entry / "_CHECKPOINT_METADATA").is_file()
     )
+
+
+def is_step_name(name: str) -> bool:
+    """Whether a step's folder may have this name: a whole number as Python writes it."""
+    return name.isascii() and name.isdecimal() and str(int(name)) == name
 
 
 def read_meta(directory: pathlib.Path, step: int) -> dict[str, Any]:
@@ -192,9 +197,15 @@ def read_meta(directory: pathlib.Path, step: int) -> dict[str, Any]:
         CheckpointError: it cannot be read.
     """
     meta = _load(directory / str(step), {"meta": None})["meta"]
-    if not isinstance(meta, dict) or "checksums" not in meta:
-        raise _DamagedError(f"checkpoint {directory / str(step)}: its meta is not jaxtrain's")
+    _check_meta(directory / str(step), meta)
     return meta
+
+
+def _check_meta(path: pathlib.Path, meta: Any) -> None:
+    if not isinstance(meta, dict) or not isinstance(meta.get("checksums"), dict):
+        raise _DamagedError(f"checkpoint {path}: its meta is not jaxtrain's")
+    if str(meta.get("step")) != path.name:
+        raise _DamagedError(f"checkpoint {path} holds step {meta.get('step')}, not {path.name}")
 
 
 def restore_model(directory: pathlib.Path, step: int, abstract: Any) -> Any:
@@ -243,6 +254,9 @@ def restore_newest(
         CheckpointError: there are steps and every one is damaged, or one cannot be read.
     """
     steps = list_steps(directory)
+    for name in _not_whole(directory, steps):
+        aside = _set_aside(directory, name)
+        warn(f"warning: checkpoint {directory / name} is not whole; it was set aside as {aside}")
     damaged: list[tuple[int, _DamagedError]] = []
     for step in reversed(steps):
         try:
@@ -251,7 +265,7 @@ def restore_newest(
             damaged.append((step, error))
             continue
         for bad, reason in damaged:
-            aside = _set_aside(directory, bad)
+            aside = _set_aside(directory, str(bad))
             warn(f"warning: {reason}; it was set aside as {aside}, going on from step {step}")
         return state
     if damaged:
@@ -282,7 +296,7 @@ def resolve_step(directory: pathlib.Path, which: str) -> int:
                 f"--checkpoint=best: the run kept no best one (checkpoint.best_metric); {listed}"
             )
         which = str(best["step"])
-    if not which.isdigit() or int(which) not in steps:
+    if not is_step_name(which) or int(which) not in steps:
         raise UsageError(f"--checkpoint={which} is not in {directory}: {listed}, last or best")
     return int(which)
 
@@ -309,29 +323,39 @@ def _is_passing(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and not missing)
 
 
-def _set_aside(directory: pathlib.Path, step: int) -> pathlib.Path:
-    """Renames a damaged step to the first free `<step>.damaged`, `<step>.damaged-2`, ..."""
-    aside, number = directory / f"{step}.damaged", 1
+def _not_whole(directory: pathlib.Path, steps: list[int]) -> list[str]:
+    """Folders that Orbax takes for steps, but that are none; it would never save those steps."""
+    if not directory.is_dir():
+        return []
+    whole = set(map(str, steps))
+    names = sorted(entry.name for entry in directory.iterdir())
+    return [name for name in names if name.isdecimal() and name not in whole]
+
+
+def _set_aside(directory: pathlib.Path, name: str) -> pathlib.Path:
+    """Renames a damaged step to the first free `<name>.damaged`, `<name>.damaged-2`, ..."""
+    aside, number = directory / f"{name}.damaged", 1
     while aside.exists():
         number += 1
-        aside = directory / f"{step}.damaged-{number}"
+        aside = directory / f"{name}.damaged-{number}"
     try:
-        (directory / str(step)).rename(aside)
+        (directory / name).rename(aside)
     except OSError as error:
         raise CheckpointError(
-            f"damaged checkpoint {directory / str(step)} cannot be set aside: {error.strerror}; "
+            f"damaged checkpoint {directory / name} cannot be set aside: {error.strerror}; "
             "move it away"
         ) from error
     return aside
 
 
 def _verify(path: pathlib.Path, item: str, loaded: Mapping[str, Any]) -> None:
-    expected = loaded["meta"]["checksums"][item]
+    _check_meta(path, loaded["meta"])
+    expected = loaded["meta"]["checksums"].get(item)
     found = jax.device_get(jax.jit(fingerprint)(loaded[item])).tolist()
     if found == expected:
         return
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(loaded[item])]
-    bad = [name for name, a, b in zip(paths, found, expected, strict=False) if a != b]
+    bad = [name for name, a, b in zip(paths, found, expected or [], strict=False) if a != b]
     raise _DamagedError(
         f"checkpoint {path} is damaged: {item}{bad[0] if bad else ''} does not match its checksum"
     )

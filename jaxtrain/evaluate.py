@@ -82,10 +82,10 @@ def _split_name(request: EvalRequest, config: Config) -> str:
 
 def _locate(checkpoints: pathlib.Path, which: str) -> tuple[pathlib.Path, int]:
     """The folder and the step of `last`, `best`, a step's number or a checkpoint's path."""
-    if which.isdigit() or which in ("last", "best"):
+    if checkpoint.is_step_name(which) or which in ("last", "best"):
         return checkpoints, checkpoint.resolve_step(checkpoints, which)
     path = pathlib.Path(which)
-    if not path.is_dir() or not path.name.isdigit():
+    if not path.is_dir() or not checkpoint.is_step_name(path.name):
         raise UsageError(
             f"--checkpoint={which} is neither last, best, a step nor the folder of a checkpoint "
             f"(as in {checkpoints / '100'})"

@@ -4,14 +4,13 @@ import dataclasses
 import pathlib
 from typing import Any
 
-import jax
 from jax.sharding import Mesh
 
 from jaxtrain import checkpoint, models, state
 from jaxtrain.config import Config, from_dict
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.models import Model
-from jaxtrain.parallel.mesh import data_mesh, on_mesh
+from jaxtrain.parallel.mesh import data_mesh, local_devices, on_mesh
 from jaxtrain.tasks import CLASSIFICATION, Task
 
 
@@ -62,7 +61,7 @@ def load(directory: pathlib.Path, step: int) -> Predictor:
         raise CheckpointError(
             f"checkpoint {directory / str(step)}: its meta does not describe a model ({error})"
         ) from error
-    mesh = data_mesh(jax.local_devices())
+    mesh = data_mesh(local_devices())
     model = models.build(config.model, len(class_names))
     abstract = on_mesh(state.abstract_model(model, image_shape, len(class_names)), mesh)
     variables = checkpoint.restore_model(directory, step, abstract)

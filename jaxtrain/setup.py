@@ -14,7 +14,7 @@ from jaxtrain import data, models, optimizer, plan, state
 from jaxtrain.config import Config, to_dict
 from jaxtrain.errors import UsageError
 from jaxtrain.parallel.compile import one_call
-from jaxtrain.parallel.mesh import data_mesh, on_mesh, replicated
+from jaxtrain.parallel.mesh import data_mesh, local_devices, memory_bytes, on_mesh, replicated
 from jaxtrain.state import TrainState
 from jaxtrain.step import Fixed
 from jaxtrain.tasks import CLASSIFICATION
@@ -76,7 +76,7 @@ def build(config: Config, devices: int | None = None) -> Run:
             does not divide over the devices, a warm-up that does not fit, or a model that does
             not take the images or give the classes.
     """
-    mesh = data_mesh(jax.local_devices())
+    mesh = data_mesh(local_devices())
     dataset = data.open_dataset(config.data)
     sampler = data.Sampler(dataset.train.size, config.train.batch_size, config.seed)
     run_plan = build_plan(config, dataset.train.size)
@@ -84,12 +84,14 @@ def build(config: Config, devices: int | None = None) -> Run:
     schedule = build_schedule(config, run_plan)
     model = models.build(config.model, dataset.num_classes)
     variables = state.abstract_model(model, dataset.train.image_shape, dataset.num_classes)
+    _check_memory(variables, mesh)
     transformation = optimizer.build(config.optimizer, schedule, variables["params"])
     fixed = Fixed(model, CLASSIFICATION, transformation, schedule, config.report.every_steps)
     create = functools.partial(
         state.create, model, transformation, image_shape=dataset.train.image_shape
     )
     abstract = on_mesh(jax.eval_shape(create, seed=np.uint32(config.seed)), mesh)
+    _check_memory(abstract, mesh)
     return Run(config, dataset, sampler, run_plan, mesh, fixed, create, abstract)
 
 
@@ -104,6 +106,20 @@ def _check_divides(batch_size: int, devices: int) -> None:
         raise UsageError(
             f"train.batch_size={batch_size} does not divide over {devices} devices; "
             f"try {' or '.join(map(str, near))}"
+        )
+
+
+def _check_memory(tree: Any, mesh: Mesh) -> None:
+    """Refuses a model whose variables alone are more than a device holds.
+
+    Raises:
+        UsageError: names both sizes.
+    """
+    needed, limit = state.tree_bytes(tree), memory_bytes(mesh.devices.flat[0])
+    if needed > limit:
+        raise UsageError(
+            f"the model's variables (with the optimizer's) take {needed:,} bytes on each device, "
+            f"which has {limit:,}; make the model smaller"
         )
 
 

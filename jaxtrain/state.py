@@ -1,6 +1,7 @@
 """The training state and its creation."""
 
 import functools
+import math
 from typing import Any
 
 import flax.struct
@@ -88,7 +89,7 @@ def abstract_model(model: Model, image_shape: tuple[int, ...], num_classes: int)
         parts = (variables["params"], variables["collections"])
         logits, _ = jax.eval_shape(evaluate, *parts, image)
         _, collections = jax.eval_shape(train, *parts, image, key=jax.random.key(0))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = " ".join(str(error).split())[:300]
         raise UsageError(
             f"model.name: the model cannot be built for images of shape {image_shape} "
@@ -99,6 +100,12 @@ def abstract_model(model: Model, image_shape: tuple[int, ...], num_classes: int)
             "model.name: a training step changes the names, shapes or dtypes of the model's "
             f"variables in {', '.join(collections)}; keep them as they are made at first"
         )
+    for path, leaf in jax.tree.leaves_with_path(variables["params"]):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise UsageError(
+                f"model.name: parameter {jax.tree_util.keystr(path)} is {leaf.dtype}, which has no "
+                "gradient; keep it in another collection than params"
+            )
     if logits.shape != (2, num_classes):
         raise UsageError(
             f"model.name: for 2 images the model gives logits of shape {logits.shape}, but the "
@@ -130,7 +137,7 @@ def create(
 
 def tree_bytes(tree: Any) -> int:
     """Bytes of all arrays in a tree, abstract or not."""
-    return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def all_finite(tree: Any) -> jax.Array:

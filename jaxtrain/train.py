@@ -13,6 +13,7 @@ import jax
 from jaxtrain import checkpoint, setup, workdir
 from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.config import TrainRequest, flatten
+from jaxtrain.errors import CheckpointError
 from jaxtrain.evaluation import Evaluator
 from jaxtrain.feed import Feed
 from jaxtrain.parallel.in_flight import InFlight
@@ -186,7 +187,13 @@ def _restore_or_create(
     if state is None:
         return run.create_state(), Record()
     meta = checkpoint.read_meta(directory, int(state.step))
-    best, record = meta["best"], Record(**meta["record"])
+    try:
+        best, record = meta["best"], Record(**meta["record"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"checkpoint {directory / str(state.step)}: its meta is damaged ({error}); move that "
+            "folder away to go on from the one before"
+        ) from error
     if best is not None and best["metric"] == run.config.checkpoint.best_metric:
         record.best = Best(**best)
     return state, record

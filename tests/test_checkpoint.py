@@ -279,3 +279,21 @@ def test_all_finite_ignores_integers():
     assert bool(all_finite({"a": jnp.ones(3), "b": jnp.int32(3)}))
     assert not bool(all_finite({"a": jnp.array([1, jnp.nan])}))
     assert bool(all_finite({}))
+
+
+@pytest.mark.parametrize("leave", ["no metadata", "an empty folder", "leading zeros", "a copy"])
+def test_folders_that_are_no_whole_step_are_set_aside(tmp_path, leave):
+    saved(tmp_path, [1, 2, 3])
+    if leave == "no metadata":
+        (tmp_path / "3" / "_CHECKPOINT_METADATA").unlink()
+    elif leave == "an empty folder":
+        (tmp_path / "4").mkdir()
+    else:
+        shutil.copytree(tmp_path / "3", tmp_path / ("0009" if leave == "leading zeros" else "9"))
+    said = []
+    found = checkpoint.restore_newest(tmp_path, abstract(), said.append)
+    assert found is not None
+    assert int(found.step) == (2 if leave == "no metadata" else 3)
+    assert len(said) == 1
+    assert "set aside" in said[0]
+    assert saved(tmp_path, [3, 4]) == [2, 3, 4]

@@ -43,3 +43,15 @@ def test_a_model_that_only_fails_in_training_is_found_before(module, said):
 def test_bytes_are_counted_without_arrays():
     tree = {"a": jax.ShapeDtypeStruct((3, 4), jnp.float32), "b": jax.ShapeDtypeStruct((), "int8")}
     assert tree_bytes(tree) == 49
+
+
+class WholeNumbers(nn.Module):
+    @nn.compact
+    def __call__(self, image):
+        scale = self.param("scale", lambda _: jnp.ones((), jnp.int32))
+        return nn.Dense(3)(image.reshape(image.shape[0], -1)) * scale.astype(jnp.float32)
+
+
+def test_a_parameter_without_a_gradient_is_named():
+    with pytest.raises(UsageError, match=r"parameter \['scale'\] is int32"):
+        state.abstract_model(model(WholeNumbers()), (2, 2, 1), 3)

@@ -5,22 +5,25 @@ Nothing heavy is imported before a verb runs, so that help and usage errors come
 
 import gc
 import importlib
+import io
 import json
 import os
 import select
+import signal
 import sys
 import traceback
 import types
 from collections.abc import Sequence
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from absl import logging as absl_logging
 
 from jaxtrain import __version__
 from jaxtrain.cli.help import command_help, verb_help
-from jaxtrain.cli.verbs import VERBS
+from jaxtrain.cli.requests import Given
+from jaxtrain.cli.verbs import VERBS, Verb
 from jaxtrain.cli.words import read_words
-from jaxtrain.errors import JaxtrainError, Stopped
+from jaxtrain.errors import JaxtrainError, Stopped, UsageError
 
 __all__ = ["entry", "main"]
 
@@ -32,10 +35,29 @@ def entry() -> NoReturn:
     will never come, such as Orbax's for a folder that could not be made, and Python would wait
     for that thread.
     """
+    # Until a run takes signals itself there is nothing to save. An exception in the middle of a
+    # library's import or callback would be swallowed or end as a crash.
+    signal.signal(signal.SIGINT, _interrupted)
+    _open_streams()
     status = main()
     if status:
         os._exit(status)  # both streams are flushed with every line
     sys.exit(status)
+
+
+def _interrupted(number: int, frame: types.FrameType | None) -> None:
+    os.write(2, b"\njaxtrain: interrupted\n")
+    os._exit(130)
+
+
+def _open_streams() -> None:
+    """Text for a closed stream goes nowhere; what a stream cannot encode becomes a `?`."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,7 +112,7 @@ def _command(words: list[str]) -> int:
         sys.path.append(os.getcwd())  # for a user's modules; last, so that they hide no library's
     module, _, function = verb.run.partition(":")
     try:
-        request = verb.request(given)
+        request = _request(verb, given)
         result = getattr(_import(module), function)(request)
     except JaxtrainError as error:
         if debug:
@@ -100,6 +122,13 @@ def _command(words: list[str]) -> int:
         return result
     _write(sys.stdout, json.dumps(result, allow_nan=False) + "\n")
     return 0
+
+
+def _request(verb: Verb, given: Given) -> Any:
+    try:
+        return verb.request(given)
+    except (OSError, RuntimeError) as error:  # a name too long, no such user after `~`
+        raise UsageError(f"cannot be used: {error}") from error
 
 
 def _import(name: str) -> types.ModuleType:

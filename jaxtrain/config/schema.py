@@ -13,14 +13,19 @@ from typing import Any
 Check = Callable[[Any], str | None]
 
 
+def float32_range(value: float) -> str | None:
+    """What float32 holds, in which the step computes."""
+    return None if value < 3.4e38 else "must be below 3.4e38, what float32 holds"
+
+
 def positive(value: float) -> str | None:
-    """Above 0."""
-    return None if value > 0 else "must be above 0"
+    """Above 0, as float32 holds it."""
+    return "must be above 0" if value <= 0 else float32_range(value)
 
 
 def non_negative(value: float) -> str | None:
-    """0 or more."""
-    return None if value >= 0 else "must be 0 or more"
+    """0 or more, as float32 holds it."""
+    return "must be 0 or more" if value < 0 else float32_range(value)
 
 
 def fraction(value: float) -> str | None:
@@ -36,6 +41,16 @@ def unit_interval(value: float) -> str | None:
 def seed_range(value: int) -> str | None:
     """What fits in 32 unsigned bits."""
     return None if 0 <= value < 2**32 else "must be between 0 and 4294967295"
+
+
+def thread_count(value: int) -> str | None:
+    """More threads than this only get in each other's way."""
+    return None if 0 < value <= 256 else "must be between 1 and 256"
+
+
+def class_count(value: int) -> str | None:
+    """What a softmax layer is for; a typo must not take all memory."""
+    return None if 0 < value <= 10**6 else "must be between 1 and 1000000"
 
 
 def step_count(value: int) -> str | None:
@@ -97,7 +112,7 @@ class DataConfig:
         positive,
     )
     num_classes: int | None = key(
-        None, "number of classes; None: one more than the largest training label", positive
+        None, "number of classes; None: one more than the largest training label", class_count
     )
     class_names: tuple[str, ...] | None = key(
         None, "one name a class, in label order; None: the source's names, else the numbers"
@@ -109,7 +124,7 @@ class DataConfig:
         free=True,
     )
     threads: int = key(
-        2, "threads that read ahead when examples live in memory", positive, free=True
+        2, "threads that read ahead when examples live in memory", thread_count, free=True
     )
     ahead: int = key(8, "batches read ahead when examples live in memory", positive, free=True)
 

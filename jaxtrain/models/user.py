@@ -60,7 +60,7 @@ def _import(name: str) -> Any:
     module_name, _, class_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # a user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
         raise UsageError(
             f"model.name={name!r}: {module_name} cannot be imported "
             f"({type(error).__name__}: {error}); it must be installed or lie in the current folder"

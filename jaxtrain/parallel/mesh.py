@@ -1,5 +1,6 @@
 """The device mesh and how arrays lie on it."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,31 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from jaxtrain.errors import UsageError
+
 DATA_AXIS = "data"
+
+
+def local_devices() -> list[jax.Device]:
+    """The devices of this process.
+
+    Raises:
+        UsageError: JAX finds none.
+    """
+    try:
+        return jax.local_devices()
+    except Exception as error:  # a backend may fail in its own way
+        text = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UsageError(
+            f"JAX finds no device: {text}; mend the installation or set JAX_PLATFORMS=cpu"
+        ) from error
+
+
+def memory_bytes(device: jax.Device) -> int:
+    """What the device's memory holds; CPU devices share the host's."""
+    stats = device.memory_stats() or {}
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(stats.get("bytes_limit", host))
 
 
 def data_mesh(devices: Sequence[jax.Device]) -> Mesh:

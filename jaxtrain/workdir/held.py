@@ -91,7 +91,11 @@ class Workdir:
             result = json.loads((self.path / RESULT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        finished = isinstance(result, dict) and result.get("status") == "finished"
+        finished = (
+            isinstance(result, dict)
+            and result.get("status") == "finished"
+            and {"step", "train", "eval", "best"} <= set(result)
+        )
         return result if finished else None
 
     def write_result(self, result: Mapping[str, Any]) -> None:

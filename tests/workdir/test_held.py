@@ -15,6 +15,8 @@ from jaxtrain.config import identity, load_json
 from jaxtrain.errors import UsageError
 from jaxtrain.workdir import DataIdentity, default_path, fresh_path
 
+FINISHED = {"status": "finished", "step": 3, "train": {}, "eval": {}, "best": None}
+
 HOLDER = """
 import sys, time
 from jaxtrain.config import from_dict
@@ -113,7 +115,7 @@ def test_all_other_changes_are_refused_on_one_line(tmp_path, config):
 )
 def test_lengths_that_are_refused(tmp_path, config, *, old, new, extend, fix):
     with open_run(tmp_path, config(**old)) as run:
-        run.write_result({"status": "finished"})
+        run.write_result(FINISHED)
     with pytest.raises(UsageError, match=fix), open_run(tmp_path, config(**new), extend=extend):
         pass
     assert load_json(tmp_path / "config.json") == config(**old)
@@ -132,7 +134,7 @@ def test_lengths_that_are_refused(tmp_path, config, *, old, new, extend, fix):
 )
 def test_a_longer_run_is_no_longer_finished(tmp_path, config, old, new):
     with open_run(tmp_path, config(**old)) as run:
-        run.write_result({"status": "finished"})
+        run.write_result(FINISHED)
     with open_run(tmp_path, config(**new), extend=True) as run:
         assert run.extended
         assert run.previous == config(**old)
@@ -142,15 +144,15 @@ def test_a_longer_run_is_no_longer_finished(tmp_path, config, old, new):
 
 def test_extend_without_a_change_keeps_the_result(tmp_path, config):
     with open_run(tmp_path, config()) as run:
-        run.write_result({"status": "finished"})
+        run.write_result(FINISHED)
     with open_run(tmp_path, config(report__every_steps=3), extend=True) as run:
         assert not run.extended
-        assert run.finished() == {"status": "finished"}
+        assert run.finished() == FINISHED
 
 
 def test_a_crash_while_extending_never_looks_finished(tmp_path, config, monkeypatch):
     with open_run(tmp_path, config()) as run:
-        run.write_result({"status": "finished"})
+        run.write_result(FINISHED)
 
     def crash(*_):
         raise KeyboardInterrupt
@@ -169,10 +171,16 @@ def test_a_crash_while_extending_never_looks_finished(tmp_path, config, monkeypa
 def test_finished(tmp_path, config):
     with open_run(tmp_path, config()) as run:
         assert run.finished() is None
-        for text in ("", "[]", '{"status": "finis', '{"status": "running"}'):
+        for text in (
+            "",
+            "[]",
+            '{"status": "finished"}',
+            '{"status": "finis',
+            '{"status": "running"}',
+        ):
             (tmp_path / "result.json").write_text(text)
             assert run.finished() is None
-        result = {"status": "finished", "step": 3, "eval": {"loss": float("nan"), "accuracy": 0.5}}
+        result = {**FINISHED, "eval": {"loss": float("nan"), "accuracy": 0.5}}
         run.write_result(result)
         assert run.finished() == {**result, "eval": {"loss": None, "accuracy": 0.5}}
 
@@ -188,7 +196,7 @@ def test_finished(tmp_path, config):
 def test_other_data_is_refused_before_anything_changes(tmp_path, config, data, said):
     began = DataIdentity(("cat", "døg"), {"train": "a"})
     with workdir.open_run(tmp_path, config(), began) as run:
-        run.write_result({"status": "finished"})
+        run.write_result(FINISHED)
     assert json.loads((tmp_path / "classes.json").read_text()) == ["cat", "døg"]
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     longer = config(train__epochs=4)

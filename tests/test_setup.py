@@ -1,0 +1,40 @@
+import pytest
+
+from jaxtrain import setup
+from jaxtrain.config import from_dict
+from jaxtrain.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"model": {"mlp": {"hidden_sizes": [70000, 70000]}}}, "bytes on each device, which has"),
+        ({"model": {"mlp": {"hidden_sizes": [2**32]}}}, "bytes on each device, which has"),
+        (
+            {"train": {"steps": 10, "batch_size": 100}},
+            "does not divide over 8 devices; try 96 or 104",
+        ),
+        ({"train": {"steps": 10, "batch_size": 5}}, "does not divide over 8 devices; try 8"),
+        ({"schedule": {"warmup_steps": 10}}, "does not fit the 10 steps"),
+        ({"data": {"source": "minst"}}, "did you mean 'mnist'"),
+        ({"optimizer": {"name": "adamm"}}, "did you mean 'adam'"),
+    ],
+)
+def test_what_would_fail_is_found_before_anything_is_made(keys, said):
+    config = from_dict({"train": {"steps": 10}, **keys})
+    with pytest.raises(UsageError) as caught:
+        setup.build(config)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_knows_its_data_and_its_state():
+    run = setup.build(from_dict({"train": {"steps": 10}}))
+    assert run.image_shape == (28, 28, 1)
+    assert set(run.fingerprints) == {"train", "eval"}
+    described = setup.describe(run)
+    assert described["class_names"] == [str(digit) for digit in range(10)]
+    assert from_dict(described["config"]) == run.config
+    created = run.create_state()
+    assert int(created.step) == 0
+    assert created.params["hidden_0"]["kernel"].sharding.is_fully_replicated
