@@ -30,6 +30,7 @@ from jaxtrain import keys, session, train
 from jaxtrain.config import TrainRequest, load_recipe, resolve
 from jaxtrain.parallel.in_flight import MAX_IN_FLIGHT
 from jaxtrain.setup import Run
+from jaxtrain.step import normalise
 
 # Chunks at the start that are not counted: caches and clocks warm up.
 WARM_UP = 2
@@ -38,8 +39,8 @@ WARM_UP = 2
 def bare_chunk(run: Run) -> Callable[[int], float]:
     """The least that a training step can be: same model, dropout and optimizer, and no more.
 
-    Its batch never changes and lies on the device, normalised; there are no metrics, no masked
-    rows, no data to choose.
+    Its batch never changes and lies on the device, as bytes; there are no metrics, no masked rows,
+    no data to choose.
 
     Returns:
         A function that runs a number of steps, at most `MAX_IN_FLIGHT` in flight as in the real
@@ -53,7 +54,7 @@ def bare_chunk(run: Run) -> Callable[[int], float]:
         key = keys.step_key(0, count, "dropout")
 
         def loss_fn(params: Any) -> jax.Array:
-            logits, _ = model.apply(params, {}, image, row=row, key=key)
+            logits, _ = model.apply(params, {}, normalise(image), row=row, key=key)
             return optax.softmax_cross_entropy_with_integer_labels(logits, label).mean()
 
         loss, gradients = jax.value_and_grad(loss_fn)(params)
@@ -63,7 +64,7 @@ def bare_chunk(run: Run) -> Callable[[int], float]:
     created = run.create_state()
     state = (created.step, created.params, created.opt_state)
     indices = run.sampler.indices(1)
-    image = jnp.asarray(run.dataset.train.read(indices), jnp.float32) / 255
+    image = jnp.asarray(run.dataset.train.read(indices))
     label = jnp.asarray(run.dataset.train.labels[indices])
     row = jnp.arange(len(indices))
     jax.block_until_ready((image, label, row))
