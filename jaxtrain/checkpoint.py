@@ -46,6 +46,8 @@ def _context() -> ocp.Context:
     registry.add(ocp.handlers.JsonHandler, checkpointable_name="meta")
     context = ocp.Context()
     context.checkpointables.registry = registry
+    # Trained weights hardly get smaller, and a quarter of a save's time goes into trying.
+    context.array.saving.use_compression = False
     return context
 
 

@@ -83,12 +83,12 @@ def abstract_model(model: Model, image_shape: tuple[int, ...], num_classes: int)
             functools.partial(init_model, model, image_shape=image_shape), seed=np.uint32(0)
         )
         image = jax.ShapeDtypeStruct((2, *image_shape), jnp.float32)
-        row = jnp.zeros(2, jnp.int32)
-        evaluate = functools.partial(model.apply, row=row, key=None)
-        train = functools.partial(model.apply, row=row)
+        row = jax.ShapeDtypeStruct((2,), jnp.int32)
+        key = jax.eval_shape(jax.random.key, 0)
         parts = (variables["params"], variables["collections"])
-        logits, _ = jax.eval_shape(evaluate, *parts, image)
-        _, collections = jax.eval_shape(train, *parts, image, key=jax.random.key(0))
+        evaluate = functools.partial(model.apply, key=None)
+        logits, _ = jax.eval_shape(evaluate, *parts, image, row=row)
+        _, collections = jax.eval_shape(model.apply, *parts, image, row=row, key=key)
     except (Exception, SystemExit) as error:
         text = " ".join(str(error).split())[:300]
         raise UsageError(

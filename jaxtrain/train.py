@@ -74,10 +74,11 @@ def _run(run: Run, opened: workdir.Workdir, reporter: Reporter, stop: StopReques
     began = time.perf_counter()
     _introduce(run, reporter)
     with futures.ThreadPoolExecutor() as pool, reporter.paused("compile"):
-        # XLA compiles outside Python's lock, so these three take the time of the longest.
-        restored = pool.submit(_restore_or_create, run, opened, reporter)
+        # XLA compiles outside Python's lock, so these three take the time of the longest, which
+        # begins first.
         feed = Feed(run.dataset.train, config.data, run.mesh)
         compiled = pool.submit(_compile_update, run, feed)
+        restored = pool.submit(_restore_or_create, run, opened, reporter)
         evaluator = pool.submit(_compile_evaluator, run).result()
         update = compiled.result()
         state, record = restored.result()
