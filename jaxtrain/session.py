@@ -86,7 +86,7 @@ class Session:
         elif sent.step % CHECK_STEPS == 0:
             self.check(sent.metrics)
         else:
-            jax.block_until_ready(sent.metrics.learning_rate)
+            sent.metrics.learning_rate.block_until_ready()
 
     def check(self, metrics: StepMetrics) -> None:
         """Waits for a step, and looks whether the losses of its interval are finite.

@@ -21,7 +21,7 @@ _HOLDOUT: Final = 2
 _ROUNDS: Final = 16
 
 # Batches that are looked up at once.
-_BLOCK: Final = 8
+_BLOCK: Final = 32
 
 # SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
 _U64: Final = np.uint64
@@ -59,8 +59,8 @@ class Permutation:
         keys = _mix(key + np.arange(1, _ROUNDS + 1, dtype=_U64) * _GOLDEN)
         counter = np.arange(1, self._rows + 1, dtype=_U64) * _GOLDEN
         shifts = _mix(keys[:, np.newaxis] + counter)
-        self._left_shifts = (shifts[0::2] % _U64(self._rows)).astype(np.int64)
-        self._right_shifts = (shifts[1::2] % _U64(self._columns)).astype(np.int64)
+        self._left_shifts = shifts[0::2] % _U64(self._rows)
+        self._right_shifts = shifts[1::2] % _U64(self._columns)
 
     def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Maps int64 positions `[n]` in `[0, size)` to indices `[n]` in `[0, size)`."""
@@ -72,11 +72,14 @@ class Permutation:
             indices[outside] = self._rounds(indices[outside])
 
     def _rounds(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
-        left, right = np.divmod(cells, self._columns)
+        rows, columns = _U64(self._rows), _U64(self._columns)
+        left, right = (part.view(_U64) for part in np.divmod(cells, self._columns))
         for left_shift, right_shift in zip(self._left_shifts, self._right_shifts, strict=True):
-            left = (left + left_shift[right]) % self._rows
-            right = (right + right_shift[left]) % self._columns
-        return left * self._columns + right
+            left += left_shift[right.view(np.int64)]
+            np.minimum(left, left - rows, out=left)  # modulo rows: below 0 wraps to the far end
+            right += right_shift[left.view(np.int64)]
+            np.minimum(right, right - columns, out=right)
+        return (left * columns + right).view(np.int64)
 
 
 class _Stream:
