@@ -53,7 +53,7 @@ class Evaluator:
         self._indices = data.eval_indices(split.size, rows)
         self._feed = Feed(split, config, mesh)
         step = functools.partial(eval_step, model, task)
-        self._step = self._feed.compile(step, variables, rows, donate=False)
+        self._step = self._feed.compile(step, variables, rows)
 
     def results(self, variables: Any, tick: Callable[[int, int], None]) -> Results:
         """The arrays of `Task.results` for every example, in data order, each `[examples]`.

@@ -1,6 +1,6 @@
 """How a split's batches reach a compiled step: from the devices' memory or from the host's."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -10,12 +10,15 @@ from jax.sharding import Mesh
 from jaxtrain import data
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.parallel.compile import compile_step
-from jaxtrain.parallel.mesh import replicated
-from jaxtrain.step import Resident, gather
+from jaxtrain.parallel.mesh import over_columns, over_rows, replicated
+from jaxtrain.step import Resident, gather, repeated
 
 # With data.cache=auto, a split that takes no more than this stays on the devices. CPU devices
 # share the host's memory, so there the copies are added up.
 AUTO_RESIDENT_BYTES = 2**30
+
+Step = Callable[[Any, data.Batch], Any]
+Compiled = Callable[[Any, Any], Any]
 
 
 class Feed:
@@ -26,23 +29,16 @@ class Feed:
     """
 
     def __init__(self, split: data.Split, config: DataConfig, mesh: Mesh) -> None:
-        """Copies the split to the devices if `config.cache` says so."""
+        """Copies the split to the devices if `is_resident` says so."""
         self._split = split
         self._config = config
         self._mesh = mesh
         self._resident: Resident | None = None
-        if _is_resident(split, config.cache, mesh):
+        if is_resident(split, config.cache, mesh):
             host = Resident(split.images, split.labels)
             self._resident = jax.device_put(host, replicated(mesh))
 
-    def compile(
-        self,
-        step: Callable[[Any, data.Batch], Any],
-        state: Any,
-        rows: int,
-        *,
-        donate: bool,
-    ) -> Callable[[Any, Any], Any]:
+    def compile(self, step: Step, state: Any, rows: int, *, donate: bool = False) -> Compiled:
         """Compiles `step(state, batch)` for this feed's batches.
 
         Args:
@@ -54,15 +50,45 @@ class Feed:
         Returns:
             A function of (state, one element of `batches`).
         """
-        resident = self._resident
 
         def with_batch(state: Any, resident: Resident | None, feed: Any) -> Any:
             return step(state, feed if resident is None else gather(resident, feed))
 
-        abstract = jax.ShapeDtypeStruct((rows,), np.int32)
-        feed = self._abstract_batch(rows) if resident is None else abstract
-        compiled = compile_step(with_batch, self._mesh, state, resident, feed, donate=donate)
-        return lambda state, feed: compiled(state, resident, feed)
+        return self._compile(
+            with_batch,
+            state,
+            self._abstract_batch(rows) if self._resident is None else _indices(rows),
+            over_rows(self._mesh),
+            donate,
+        )
+
+    def compile_calls(self, step: Step, state: Any, rows: int, most: int) -> Compiled:
+        """Compiles a run of training steps, `step(state, batch)` to (state, metrics).
+
+        Args:
+            step: a pure step. Its state is overwritten.
+            state: abstract.
+            rows: rows of the global batch; they divide over the mesh.
+            most: the most steps in one call; 1 unless the split is resident.
+
+        Returns:
+            A function of (state, one feed of `calls`) that gives the last step's results. They
+            do not depend on how the steps are parted into calls.
+        """
+        if most == 1:
+            return self.compile(step, state, rows, donate=True)
+
+        def with_batches(state: Any, resident: Resident, feed: Any) -> Any:
+            indices, count = feed
+            return repeated(lambda i, s: step(s, gather(resident, indices[i])), state, count)
+
+        return self._compile(
+            with_batches,
+            state,
+            (_indices(most, rows), _indices()),
+            (over_columns(self._mesh), replicated(self._mesh)),
+            donate=True,
+        )
 
     def batches(self, index_batches: data.IndexBatches, start: int = 0) -> Iterator[Any]:
         """The batches from item `start` of `index_batches` to its last."""
@@ -77,6 +103,35 @@ class Feed:
             ahead=self._config.ahead,
         )
 
+    def calls(
+        self, index_batches: data.IndexBatches, steps: Iterable[range], most: int
+    ) -> Iterator[tuple[range, Any]]:
+        """The steps of each call, counted from 1, and what to feed it.
+
+        Args:
+            index_batches: item i holds the indices of step i + 1.
+            steps: the steps of the calls, each run right after the one before.
+            most: as for `compile_calls`.
+        """
+        if most > 1:
+            for call in steps:
+                yield call, _stacked(index_batches, call, most)
+            return
+        batches: Iterator[Any] | None = None
+        for call in steps:
+            if batches is None:
+                batches = self.batches(index_batches, call.start - 1)
+            yield call, next(batches)
+
+    def _compile(
+        self, step: Callable[..., Any], state: Any, feed: Any, sharding: Any, donate: bool
+    ) -> Compiled:
+        resident = self._resident
+        compiled = compile_step(
+            step, self._mesh, state, resident, feed, feed_sharding=sharding, donate=donate
+        )
+        return lambda state, feed: compiled(state, resident, feed)
+
     def _abstract_batch(self, rows: int) -> data.Batch:
         return data.Batch(
             image=jax.ShapeDtypeStruct((rows, *self._split.image_shape), np.uint8),
@@ -86,9 +141,25 @@ class Feed:
         )
 
 
-def _is_resident(split: data.Split, cache: str, mesh: Mesh) -> bool:
+def is_resident(split: data.Split, cache: str, mesh: Mesh) -> bool:
+    """Whether `data.cache` puts this split on the devices."""
     if cache != "auto":
         return cache == "device"
     devices = mesh.devices.ravel()
     copies = len(devices) if devices[0].platform == "cpu" else 1
     return split.nbytes * copies <= AUTO_RESIDENT_BYTES
+
+
+def _indices(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, np.int32)
+
+
+def _stacked(
+    index_batches: data.IndexBatches, steps: range, most: int
+) -> tuple[np.ndarray, np.int32]:
+    """The indices of some steps, int32 `[most, batch]`, and how many of the first rows count."""
+    first = index_batches[steps.start - 1]
+    indices = np.zeros((most, len(first)), np.int32)
+    for row, step in enumerate(steps):
+        indices[row] = index_batches[step - 1]
+    return indices, np.int32(len(steps))

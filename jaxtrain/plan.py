@@ -6,6 +6,7 @@ first step s with s x batch_size >= k x examples.
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -78,6 +79,18 @@ class Plan:
             save=self.save_every is not None and self.save_every.fires(step),
             stop=False,
         )
+
+    def calls(self, done: int, most: int) -> Iterator[range]:
+        """The steps after `done` in runs of at most `most`, each of which ends where events are.
+
+        Args:
+            done: finished updates.
+            most: 1 or more.
+        """
+        for step in range(done + 1, self.total_steps + 1):
+            if step - done == most or any(self.events(step)):
+                yield range(done + 1, step + 1)
+                done = step
 
     def count(self, every: Every | None) -> int:
         """How many of the steps 1 to N have an event of this interval; the last step has."""

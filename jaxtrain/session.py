@@ -42,10 +42,10 @@ class Record:
     seconds: float = 0.0
 
 
-class SentStep(NamedTuple):
-    """A step in flight: its number, its metrics on the device, and whether they are reported."""
+class SentCall(NamedTuple):
+    """A call in flight: its steps, the last one's metrics on the device, whether it is reported."""
 
-    step: int
+    steps: range
     metrics: StepMetrics
     reports: bool
 
@@ -72,8 +72,8 @@ class Session:
     record: Record
     began: float
 
-    def finish(self, sent: SentStep) -> None:
-        """Waits for a step, and writes the interval that it ends, if it does.
+    def finish(self, sent: SentCall) -> None:
+        """Waits for a call, and writes the interval that it ends, if it does.
 
         Raises:
             NonFiniteError: the loss of a step of this interval was not finite.
@@ -82,8 +82,8 @@ class Session:
             self.check(sent.metrics)
             interval, learning_rate = jax.device_get(sent.metrics)
             trained = self.record.trained = interval.compute()
-            self.reporter.train(sent.step, **trained, learning_rate=float(learning_rate))
-        elif sent.step % CHECK_STEPS == 0:
+            self.reporter.train(sent.steps[-1], **trained, learning_rate=float(learning_rate))
+        elif sent.steps[-1] // CHECK_STEPS > (sent.steps[0] - 1) // CHECK_STEPS:
             self.check(sent.metrics)
         else:
             sent.metrics.learning_rate.block_until_ready()

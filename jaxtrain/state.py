@@ -114,6 +114,15 @@ def abstract_model(model: Model, image_shape: tuple[int, ...], num_classes: int)
     return variables
 
 
+def has_convolution(model: Model, variables: dict[str, Any], image_shape: tuple[int, ...]) -> bool:
+    """Whether the model convolves; `variables` are those of `abstract_model`."""
+    image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
+    row = jax.ShapeDtypeStruct((1,), jnp.int32)
+    apply = functools.partial(model.apply, key=None)
+    traced = jax.make_jaxpr(apply)(variables["params"], variables["collections"], image, row=row)
+    return "conv_general_dilated" in str(traced)
+
+
 def _kind(leaf: jax.ShapeDtypeStruct) -> tuple[tuple[int, ...], str]:
     return leaf.shape, str(leaf.dtype)
 

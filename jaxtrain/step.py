@@ -1,6 +1,7 @@
 """One update and one evaluation batch, as pure functions."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -104,6 +105,24 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
         interval=interval,
     )
     return new_state, StepMetrics(interval, jnp.asarray(fixed.schedule(state.step), jnp.float32))
+
+
+def repeated(
+    step: Callable[[jax.Array, Any], tuple[Any, Any]], state: Any, count: jax.Array
+) -> tuple[Any, Any]:
+    """What `step(i, state)` gives after `count` turns, i from 0.
+
+    The count is not known to the compiler, so that a step is computed in the same way in a run of
+    any length.
+
+    Returns:
+        The last state, and the last metrics (zeros if `count` is 0).
+    """
+    step = jax.jit(step)  # traced once
+    _, metrics = jax.eval_shape(step, 0, state)
+    first = state, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), metrics)
+    last: tuple[Any, Any] = jax.lax.fori_loop(0, count, lambda i, kept: step(i, kept[0]), first)
+    return last
 
 
 def _continued(fixed: Fixed, state: TrainState) -> Interval:

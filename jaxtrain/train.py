@@ -19,7 +19,7 @@ from jaxtrain.feed import Feed
 from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.stop import StopRequest
 from jaxtrain.report import Reporter
-from jaxtrain.session import Metrics, Record, SentStep, Session
+from jaxtrain.session import Metrics, Record, SentCall, Session
 from jaxtrain.setup import Run
 from jaxtrain.state import TrainState
 from jaxtrain.step import StepMetrics, train_step
@@ -89,8 +89,12 @@ def _run(run: Run, opened: workdir.Workdir, reporter: Reporter, stop: StopReques
         opened.checkpoints_dir, config.checkpoint.keep, config.checkpoint.best_metric
     ) as checkpoints:
         session = Session(run, opened, evaluator, checkpoints, reporter, record, began)
-        batches = feed.batches(run.sampler.batches(run.plan.total_steps), first)
-        state = _loop(session, stop, update, state, batches)
+        calls = feed.calls(
+            run.sampler.batches(run.plan.total_steps),
+            run.plan.calls(first, run.steps_per_call),
+            run.steps_per_call,
+        )
+        state = _loop(session, stop, update, state, calls)
         with reporter.paused("save"):
             checkpoints.wait()
         result = session.result(state)
@@ -103,19 +107,20 @@ def _loop(
     stop: StopRequest,
     update: Update,
     state: TrainState,
-    batches: Iterator[Any],
+    calls: Iterator[tuple[range, Any]],
 ) -> TrainState:
-    """Trains to the last step.
+    """Trains to the last step, a few steps in one call.
 
     At an event the order is: step, report, evaluate, save, stop. A report comes before the save,
     so that a checkpoint never knows more than metrics.jsonl, whenever the process is killed.
     """
     in_flight = InFlight(session.finish)
-    for step, batch in enumerate(batches, start=int(state.step) + 1):
+    for steps, batches in calls:
         in_flight.make_room()
-        state, metrics = update(state, batch)
+        state, metrics = update(state, batches)
+        step = steps[-1]
         events = session.run.plan.events(step)
-        in_flight.add(SentStep(step, metrics, events.report))
+        in_flight.add(SentCall(steps, metrics, events.report))
         session.reporter.tick(step)
         if not (events.evaluate or events.save or stop.requested):
             continue
@@ -132,7 +137,7 @@ def _loop(
 
 def _compile_update(run: Run, feed: Feed) -> Update:
     step = functools.partial(train_step, run.fixed)
-    return feed.compile(step, run.abstract, run.config.train.batch_size, donate=True)
+    return feed.compile_calls(step, run.abstract, run.config.train.batch_size, run.steps_per_call)
 
 
 def _compile_evaluator(run: Run) -> Evaluator:

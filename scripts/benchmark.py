@@ -85,7 +85,7 @@ def accuracy(runs: int) -> list[Row]:
 def loop(runs: int) -> list[Row]:
     """Speed of the training loop between saves over a bare step's, and what a save costs."""
     ratios, speeds, bare_speeds = [], [], []
-    chunk, group, groups = 25, 8, 20
+    chunk, group, groups = 50, 4, 20
     for _ in range(runs):
         chunks = child("loop.py", chunk, group * groups)["chunks"]
         for i in range(0, group * groups, group):

@@ -53,6 +53,11 @@ def class_count(value: int) -> str | None:
     return None if 0 < value <= 10**6 else "must be between 1 and 1000000"
 
 
+def call_length(value: int) -> str | None:
+    """A few calls' steps may be in flight: more than this would make a stop wait for long."""
+    return None if 0 < value <= 1000 else "must be between 1 and 1000"
+
+
 def step_count(value: int) -> str | None:
     """What an int32 counter holds."""
     return None if 0 < value < 2**31 else "must be above 0 and below 2147483648"
@@ -200,6 +205,13 @@ class TrainConfig:
     batch_size: int = key(128, "examples an update, over all devices", positive)
     epochs: float | None = key(None, "passes over the training split; or set steps", positive)
     steps: int | None = key(None, "updates; or set epochs", step_count)
+    steps_per_call: int | None = key(
+        None,
+        "updates that the devices do in one go, at most; None: 10 for data on the devices and a "
+        "model without convolutions, else 1",
+        call_length,
+        free=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

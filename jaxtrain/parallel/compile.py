@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from jaxtrain.parallel.mesh import over_rows, replicated
+from jaxtrain.parallel.mesh import replicated
 
 
 def one_call(mesh: Mesh) -> dict[str, int] | None:
@@ -26,6 +26,7 @@ def compile_step(
     resident: Any,
     feed: Any,
     *,
+    feed_sharding: Any,
     donate: bool,
 ) -> Callable[..., Any]:
     """Compiles `step(state, resident, feed)` ahead of its first call.
@@ -35,7 +36,8 @@ def compile_step(
         mesh: the devices.
         state: abstract; replicated.
         resident: abstract; replicated; None if the feed is the whole batch.
-        feed: abstract; its rows are split over the mesh's `data` axis.
+        feed: abstract.
+        feed_sharding: how its arrays lie on the mesh: one sharding, or a tree of them.
         donate: whether `state` may be overwritten.
 
     Returns:
@@ -44,7 +46,7 @@ def compile_step(
     everywhere = replicated(mesh)
     jitted = jax.jit(
         step,
-        in_shardings=(everywhere, everywhere, over_rows(mesh)),
+        in_shardings=(everywhere, everywhere, feed_sharding),
         out_shardings=everywhere,
         donate_argnums=(0,) if donate else (),
     )

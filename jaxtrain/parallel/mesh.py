@@ -50,6 +50,11 @@ def over_rows(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(DATA_AXIS))
 
 
+def over_columns(mesh: Mesh) -> NamedSharding:
+    """The second axis, the rows of each of several batches, is split over `data`."""
+    return NamedSharding(mesh, PartitionSpec(None, DATA_AXIS))
+
+
 def pad_rows(rows: int, mesh: Mesh) -> int:
     """The least number of rows, `rows` or more, that divides over the mesh."""
     devices: int = mesh.shape[DATA_AXIS]

@@ -1,13 +1,13 @@
 """The real training loop against a bare step, in turns, in one process.
 
 Run by `scripts/benchmark.py`. It calls `jaxtrain.train.train` on MNIST as it is, and only wraps the
-compiled update: at the end of every chunk of steps it waits for the device, notes the time, runs as
+compiled update: at the end of every chunk of calls it waits for the device, notes the time, runs as
 many bare steps, and lets the loop go on. So both see the same machine, whoever else uses it.
 
     python scripts/benchmark/loop.py CHUNK_STEPS PAIRS [SAVE_EVERY_STEPS]
 
-Prints one JSON object: `chunks`, a list of {"seconds", "bare_seconds", "save_seconds"} of each
-chunk of the real loop, of the bare steps around it, and of the saves in it.
+Prints one JSON object: `chunks`, a list of {"seconds", "bare_seconds", "save_seconds"} of
+CHUNK_STEPS of the real loop, of the bare steps around them, and of the saves in them.
 """
 
 import collections
@@ -86,7 +86,7 @@ def bare_chunk(run: Run) -> Callable[[int], float]:
 
 
 class Interleaved:
-    """The real update, which lets bare steps run after every `chunk_steps` of its own."""
+    """The real update, which lets bare steps run after every `chunk_steps` or so of its own."""
 
     def __init__(self, update: train.Update, bare: Callable[[int], float], chunk_steps: int):
         self.seconds: list[float] = []
@@ -95,22 +95,23 @@ class Interleaved:
         self._update = update
         self._bare = bare
         self._chunk_steps = chunk_steps
-        self._sent = 0
+        self._steps = chunk_steps // 2  # so that reports and saves fall into the middle of a chunk
         self._saving = 0.0
         self._began = time.perf_counter()
 
-    def __call__(self, state: Any, batch: Any) -> Any:
-        """One step of the real loop."""
-        # The shift puts reports and saves into the middle of a chunk.
-        if (self._sent + self._chunk_steps // 2) % self._chunk_steps == 0:
+    def __call__(self, state: Any, feed: Any) -> Any:
+        """One call of the real loop: of several steps, `feed` is their indices and their number."""
+        if self._steps >= self._chunk_steps:
             jax.block_until_ready(state)
-            self.seconds.append(time.perf_counter() - self._began)
+            share = self._chunk_steps / self._steps
+            self.seconds.append(share * (time.perf_counter() - self._began))
             self.save_seconds.append(self._saving)
-            self.bare_seconds.append(self._bare(self._chunk_steps))
+            self.bare_seconds.append(share * self._bare(self._steps))
+            self._steps = 0
             self._saving = 0.0
             self._began = time.perf_counter()
-        self._sent += 1
-        return self._update(state, batch)
+        self._steps += int(feed[1]) if isinstance(feed, tuple) else 1
+        return self._update(state, feed)
 
     def saved(self, seconds: float) -> None:
         """Takes the time of a save, as the loop sees it."""
