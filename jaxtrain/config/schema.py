@@ -68,6 +68,23 @@ def all_positive(values: tuple[float, ...]) -> str | None:
     return None if all(value > 0 for value in values) else "must hold only values above 0"
 
 
+def image_sides(value: tuple[int, ...]) -> str | None:
+    """One side for squares, or height and width."""
+    fits = len(value) in (1, 2) and all(0 < side <= 2**14 for side in value)
+    return None if fits else "must be one side or height,width, each between 1 and 16384"
+
+
+def image_shape(value: tuple[int, ...]) -> str | None:
+    """Height, width and channels."""
+    fits = len(value) == 3 and all(0 < side <= 2**14 for side in value)
+    return None if fits else "must be height,width,channels, each between 1 and 16384"
+
+
+def crop_share(value: float) -> str | None:
+    """A share of a side that is not nothing: (0, 1]."""
+    return None if 0 < value <= 1 else "must be above 0 and at most 1"
+
+
 def non_empty(value: str) -> str | None:
     """Some text."""
     return None if value else "must not be empty"
@@ -104,11 +121,28 @@ def section(kind: type) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """Where the examples come from."""
+class SyntheticConfig:
+    """The `synthetic` data: random images, for benchmarks and trials."""
 
-    source: str = key("mnist", "kind of data: mnist (ships with jaxtrain) or idx")
-    path: str | None = key(None, "folder of the data; read by idx", non_empty, free=True)
+    image_shape: tuple[int, ...] = key((32, 32, 3), "height, width, channels", image_shape)
+    examples: int = key(1024, "examples of the split train", positive)
+    eval_examples: int = key(256, "examples of the split test", positive)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where the examples come from, and what is made of them."""
+
+    source: str = key("mnist", "kind of data: mnist (ships with jaxtrain), idx, tfds or synthetic")
+    path: str | None = key(
+        None, "folder of the data; read by idx, and by tfds as its data_dir", non_empty, free=True
+    )
+    name: str | None = key(None, "data set (and /config) of TensorFlow Datasets", non_empty)
+    version: str | None = key(None, "its version; None: the newest that is there", non_empty)
+    image_key: str = key("image", "its feature that is the image", non_empty)
+    label_key: str = key("label", "its feature that is the label", non_empty)
+    download: bool = key(False, "download and prepare it if it is not there", free=True)
+    synthetic: SyntheticConfig = section(SyntheticConfig)
     train_split: str = key("train", "name of the split to train on", non_empty)
     eval_split: str = key("test", "name of the split to evaluate on", non_empty)
     holdout: int | None = key(
@@ -121,6 +155,30 @@ class DataConfig:
     )
     class_names: tuple[str, ...] | None = key(
         None, "one name a class, in label order; None: the source's names, else the numbers"
+    )
+    image_size: tuple[int, ...] | None = key(
+        None,
+        "side, or height,width, that images are brought to; None: as they are, all of one size",
+        image_sides,
+    )
+    crop: str = key(
+        "center",
+        "part of an image to train on: center, as in evaluation, or random_resized(0.08,1.0), of "
+        "that share of its area",
+        non_empty,
+    )
+    eval_crop: float = key(1.0, "share of the shorter side that the centre crop keeps", crop_share)
+    mean: tuple[float, ...] | None = key(
+        None, "subtracted from images in 0..1: one number, or one a channel; None: 0"
+    )
+    std: tuple[float, ...] | None = key(
+        None, "divides them after that: one number, or one a channel; None: 1", all_positive
+    )
+    augment: str = key("", "random changes of training images, as in 'flip|pad_crop(4)|cutout(8)'")
+    class_weights: str | None = key(
+        None,
+        "factors on the training loss by class: balanced, or one number a class, as in 1,2.5",
+        non_empty,
     )
     cache: str = key(
         "auto",
@@ -144,12 +202,38 @@ class MlpConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ResnetConfig:
+    """The `resnet...` models."""
+
+    stem: str | None = key(
+        None,
+        "first layers: imagenet (7x7 and pooling, both with stride 2) or cifar (3x3); None: as "
+        "the model's family has it",
+        choice("imagenet", "cifar"),
+    )
+    width: float = key(1.0, "factor on the channels of every layer", positive)
+    norm: str = key("batch", "normalisation: batch or group", choice("batch", "group"))
+    groups: int = key(32, "groups of channels that group normalises; read by group", positive)
+    zero_init: bool = key(True, "start each block's last normalisation with scale 0")
+    stochastic_depth: float = key(
+        0.0, "share of examples that skip the last block; linearly less before it", fraction
+    )
+    dropout: float = key(0.0, "share of pooled features dropped while training", fraction)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """The network."""
 
-    name: str = key("mlp", "mlp, or your own module as package.module:Class", non_empty)
-    dtype: str = key("float32", "dtype to compute in", choice("float32", "bfloat16"))
+    name: str = key(
+        "mlp",
+        "mlp, resnet and its depth (18, 34, 50, 101, 152, 200; 8, 20, 56 for small images), or "
+        "your own module as package.module:Class",
+        non_empty,
+    )
+    dtype: str = key("float32", "dtype to compute in", choice("float32", "bfloat16", "float16"))
     mlp: MlpConfig = section(MlpConfig)
+    resnet: ResnetConfig = section(ResnetConfig)
     args: dict[str, Any] = key({}, "arguments of your own module")
 
 
@@ -203,6 +287,12 @@ class TrainConfig:
     """How long, and how many examples an update."""
 
     batch_size: int = key(128, "examples an update, over all devices", positive)
+    accumulate: int = key(
+        1, "parts of the batch that are computed one after the other, to save memory", positive
+    )
+    label_smoothing: float = key(
+        0.0, "share of the target that is spread over all classes", fraction
+    )
     epochs: float | None = key(None, "passes over the training split; or set steps", positive)
     steps: int | None = key(None, "updates; or set epochs", step_count)
     steps_per_call: int | None = key(

@@ -50,6 +50,39 @@ class Split(abc.ABC):
         """CRC-32 of all that the fingerprint stands for."""
 
 
+class RawSplit(abc.ABC):
+    """Examples that are decoded one by one, of any size; a `Split` is made of it by `sizes`.
+
+    Attributes:
+        name: the split's name in its source.
+        size: number of examples.
+        labels: int32 `[size]`.
+        channels: channels of every image.
+        image_shape: (height, width, channels) if all images have it; None if sizes vary.
+        origin: where the labels come from, for messages.
+    """
+
+    name: str
+    size: int
+    labels: NDArray[np.int32]
+    channels: int
+    image_shape: tuple[int, int, int] | None
+    origin: str
+
+    @abc.abstractmethod
+    def decode(self, index: int) -> NDArray[np.uint8]:
+        """One image `[h, w, channels]`; called from threads.
+
+        Raises:
+            DataError: it cannot be read; the message says where it is.
+        """
+
+    @functools.cached_property
+    @abc.abstractmethod
+    def fingerprint(self) -> str:
+        """8 hex digits that change with the examples, their labels and their order."""
+
+
 class ArraySplit(Split):
     """A split whose images are one array, in memory or memory-mapped.
 
