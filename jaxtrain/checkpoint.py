@@ -271,7 +271,10 @@ def restore_newest(
             warn(f"warning: {reason}; it was set aside as {aside}, going on from step {step}")
         return state
     if damaged:
-        raise damaged[0][1]
+        raise CheckpointError(
+            f"{damaged[0][1]}; all {len(damaged)} checkpoints are damaged; start another run with "
+            "--fresh, or move the run's folder away"
+        )
     return None
 
 
@@ -309,9 +312,35 @@ def _load(path: pathlib.Path, items: dict[str, Any]) -> dict[str, Any]:
             loaded: dict[str, Any] = ocp.load_checkpointables(path.absolute(), items)
     except Exception as error:  # Orbax, TensorStore and JSON each have their own types
         _quieten()
+        for item, abstract in items.items():
+            if misfit := _misfit(path, item, abstract):
+                raise CheckpointError(
+                    f"checkpoint {path} is not of this model: {misfit}; use the model and the "
+                    "optimizer that it was written with, or start another run with --fresh"
+                ) from error
         kind = CheckpointError if _is_passing(_root(error)) else _DamagedError
         raise kind(f"checkpoint {path} cannot be read: {_cause(error)}") from error
     return loaded
+
+
+def _misfit(path: pathlib.Path, item: str, abstract: Any) -> str | None:
+    """The first array that the checkpoint has otherwise than `abstract`, if any."""
+    try:
+        stored = ocp.checkpointables_metadata(path.absolute()).metadata[item]
+        arrays = jax.tree.leaves_with_path(stored, is_leaf=lambda x: hasattr(x, "shape"))
+        there = {_name(where): tuple(leaf.shape) for where, leaf in arrays}
+    except Exception:  # then the files themselves are what is wrong
+        return None
+    wanted = {_name(where): leaf.shape for where, leaf in jax.tree.leaves_with_path(abstract)}
+    for name in [*wanted, *there]:
+        if there.get(name) != wanted.get(name):
+            old, new = (shapes.get(name, "nothing") for shapes in (there, wanted))
+            return f"{item} {name} is {old} there, but {new} here"
+    return None
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def _quieten() -> None:

@@ -93,7 +93,10 @@ def _load_file(path: Path, label: str) -> Recipe:
     else:
         returned = _run(path, label)
         is_config = isinstance(returned, config_dict.ConfigDict)
-        values = returned.to_dict() if is_config else returned
+        try:
+            values = returned.to_dict() if is_config else returned
+        except config_dict.RequiredValueError as error:
+            raise UsageError(f"{label}: {error}; give it a value in the config") from error
         assigned = returned.assigned() if isinstance(returned, RecipeDict) else None
     try:
         flat = check_values(values)

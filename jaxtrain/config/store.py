@@ -77,11 +77,14 @@ def flatten(config: Config) -> dict[str, Any]:
 def identity(config: Config) -> str:
     """8 hex digits of all that identifies a run, the same in every process and on every machine.
 
-    That is every key that is not `free`; a run that only moves its data keeps its identity.
+    That is every key that is not `free` and has another value than the schema's, so that a new
+    version's new keys leave the runs of before where they are.
     """
     keys = key_docs()
     fixed = {
-        name: _as_json(value) for name, value in flatten(config).items() if not keys[name].free
+        name: _as_json(value)
+        for name, value in flatten(config).items()
+        if not keys[name].free and value != keys[name].default
     }
     text = json.dumps(fixed, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -87,7 +87,7 @@ def check_value(key: Key, value: Any, text: str | None = None) -> Any:
         complaint = None
     else:
         typed = _scalar(key.kind, value)
-        complaint = _unbounded(typed)
+        complaint = _unusable(typed)
     if typed is None:
         complaint = f"must be {_expected(key)}{' or None' if key.optional else ''}"
     elif complaint is None and key.check is not None:
@@ -167,18 +167,28 @@ def _tuple(key: Key, value: Any) -> tuple[tuple[Any, ...] | None, str | None]:
     for item, element in zip(value, elements, strict=True):
         if element is None:
             return elements, f"must hold only {_PLURAL[key.element]}, not {show(item)}"
-        if complaint := _unbounded(element):
+        if complaint := _unusable(element):
             return elements, complaint
     return elements, None
 
 
-def _unbounded(value: Any) -> str | None:
-    """The complaint about a number that no computation can hold."""
+def _unusable(value: Any) -> str | None:
+    """The complaint about a number that no computation, or a text that no file can hold."""
     if isinstance(value, float) and not math.isfinite(value):
         return "must be finite"
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return "must fit in 64 bits"
+    if isinstance(value, str) and ("\0" in value or not _is_unicode(value)):
+        return "must be text without NUL bytes and without characters that UTF-8 cannot encode"
     return None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _expected(key: Key) -> str:
@@ -193,14 +203,18 @@ def _arguments(name: str, values: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _argument(name: str, value: Any) -> Any:
     """A value inside a free-form dict, lists as tuples: what JSON can hold and gives back equal."""
-    if value is None or isinstance(value, bool | str):
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if complaint := _unusable(value):
+            raise UsageError(f"{name}={show(value)} {complaint}")
         return value
     if isinstance(value, Mapping):
         return _arguments(name, value)
     if isinstance(value, tuple | list):
         return tuple(_argument(name, item) for item in value)
     number = _scalar(int if isinstance(value, numbers.Integral) else float, value)
-    complaint = _unbounded(number)
+    complaint = _unusable(number)
     if number is None:
         complaint = "must be a number, text, true, false, None, or a list or dict of these"
     if complaint is not None:

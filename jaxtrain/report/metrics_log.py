@@ -131,5 +131,6 @@ def _event(line: bytes) -> Event | None:
         and type(event.get("step")) is int
         and isinstance(event.get("time"), int | float)
         and isinstance(event.get("split"), str)
+        and all(value is None or isinstance(value, int | float | str) for value in event.values())
     )
     return event if whole else None

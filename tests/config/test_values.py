@@ -97,7 +97,15 @@ def test_accepts(name: str, given: Any, expected: Any) -> None:
         ("train.optimizer.learning_rate", 3, "did you mean optimizer?"),
         ("trian.epochs", 3, "unknown key trian; did you mean train?"),
         ("nonsense", 3, "unknown key nonsense; the config has seed, data, model,"),
-        ("train.nonsense", 3, "train has train.batch_size, train.epochs and train.steps"),
+        ("train.nonsense", 3, "train has train.batch_size, train.accumulate, "),
+        ("data.path", "a\0b", "must be text without NUL bytes"),
+        ("data.class_names", ["a", "\ud800"], "characters that UTF-8 cannot encode"),
+        ("model.args", {"a": "\0"}, "must be text without NUL bytes"),
+        ("data.image_size", [1, 2, 3], "must be one side or height,width"),
+        ("data.eval_crop", 0, "data.eval_crop=0 must be above 0 and at most 1"),
+        ("data.synthetic.image_shape", [8, 8], "must be height,width,channels"),
+        ("data.synthetic", 3, "data.synthetic=3 must be a group of keys"),
+        ("train.steps_per_call", 0, "train.steps_per_call=0 must be between 1 and 1000"),
     ],
 )
 def test_refuses(name: str, given: Any, message: str) -> None:
@@ -172,7 +180,8 @@ def test_free_keys_are_those_of_the_design() -> None:
     free = {name for name, key in key_docs().items() if key.free}
     sections = ("eval.", "checkpoint.", "report.")
     of_sections = {name for name in key_docs() if name.startswith(sections)}
-    assert free == of_sections | {"data.path", "data.cache", "data.threads", "data.ahead"}
+    others = {"data.path", "data.download", "data.cache", "data.threads", "data.ahead"}
+    assert free == of_sections | others | {"train.steps_per_call"}
 
 
 def test_a_config_has_no_other_way_in() -> None:

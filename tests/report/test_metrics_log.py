@@ -119,6 +119,7 @@ def test_a_last_line_that_lacks_only_its_end_is_kept(path):
         '{"step": "3", "time": 3, "split": "train"}',
         '{"step": 3, "split": "train"}',
         '{"step": 3, "time": 3}',
+        '{"step": 3, "time": 3, "split": "train", "loss": [1]}',
         "\xff",
     ],
 )
