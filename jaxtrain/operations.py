@@ -88,8 +88,8 @@ def _between(text: str, parts: Sequence[ast.expr]) -> list[str]:
 
 def _malformed(text: str, key: str) -> UsageError:
     return UsageError(
-        f"{key}={show(text)} is not a list of operations; write NAME or NAME(VALUE, ARGUMENT=VALUE), "
-        "with | between them"
+        f"{key}={show(text)} is not a list of operations; write NAME or NAME(VALUE, "
+        "ARGUMENT=VALUE), with | between them"
     )
 
 

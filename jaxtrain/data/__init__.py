@@ -9,7 +9,7 @@ from jaxtrain.data.dataset import Dataset, eval_split_name, open_dataset, open_s
 from jaxtrain.data.loading import Batch, IndexBatches, load
 from jaxtrain.data.sampler import Sampler, eval_indices
 from jaxtrain.data.sources import SOURCES
-from jaxtrain.data.split import ArraySplit, Split, Subset
+from jaxtrain.data.split import ArraySplit, RawSplit, Split, Subset
 
 __all__ = [
     "SOURCES",
@@ -17,6 +17,7 @@ __all__ = [
     "Batch",
     "Dataset",
     "IndexBatches",
+    "RawSplit",
     "Sampler",
     "Split",
     "Subset",

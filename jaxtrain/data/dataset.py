@@ -5,12 +5,13 @@ from concurrent import futures
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jaxtrain.config.choices import unknown
 from jaxtrain.config.schema import DataConfig
+from jaxtrain.data import sizes
 from jaxtrain.data.sampler import holdout_rows
-from jaxtrain.data.sources import SOURCES, Source
-from jaxtrain.data.split import Split, Subset
+from jaxtrain.data.sources import Source, open_source
+from jaxtrain.data.split import RawSplit, Split, Subset
 from jaxtrain.errors import UsageError
 
 _HOLDOUT: Final = "holdout"
@@ -45,22 +46,33 @@ def open_dataset(config: DataConfig) -> Dataset:
     Raises:
         UsageError: data that is missing, damaged or does not fit the config or itself.
     """
-    source = _source(config)
+    source, sizing = open_source(config), sizes.sizing(config)
     names = [config.train_split] if config.holdout else [config.train_split, config.eval_split]
     with futures.ThreadPoolExecutor(len(names)) as pool:
-        train, *evals = pool.map(source.open, names)
-    class_names = _class_names(config, source, train)
-    for split in (train, *evals):
+        opened, *evals = pool.map(source.open, names)
+    class_names = _class_names(config, source, opened)
+    for split in (opened, *evals):
         _check_labels(split, len(class_names))
-    if not evals:
-        train, held_out = _cut(train, config.holdout or 0)
-        return Dataset(train, held_out, class_names)
-    if train.image_shape != evals[0].image_shape:
+    train = sizes.for_training(opened, sizing)
+    if train.random and config.cache == "device":
         raise UsageError(
-            f"split {evals[0].name} has images {_shape(evals[0])} but {train.name} "
+            f"data.cache=device cannot hold data.crop={config.crop}, another part of an image at "
+            "each step; set data.cache=auto"
+        )
+    if not evals:
+        kept, held_out = _cut(opened, config.holdout or 0)
+        return Dataset(
+            Subset(train.name, train, kept),
+            Subset(_HOLDOUT, sizes.for_evaluation(opened, sizing), held_out),
+            class_names,
+        )
+    evaluated = sizes.for_evaluation(evals[0], sizing)
+    if train.image_shape != evaluated.image_shape:
+        raise UsageError(
+            f"split {evaluated.name} has images {_shape(evaluated)} but {train.name} "
             f"{_shape(train)}; both must have one shape"
         )
-    return Dataset(train, evals[0], class_names)
+    return Dataset(train, evaluated, class_names)
 
 
 def eval_split_name(config: DataConfig) -> str:
@@ -69,7 +81,7 @@ def eval_split_name(config: DataConfig) -> str:
 
 
 def open_split(config: DataConfig, name: str, num_classes: int) -> Split:
-    """Opens and checks one split as a run with this config has it.
+    """Opens and checks one split as a run with this config evaluates on it.
 
     Args:
         config: the `data` section.
@@ -79,39 +91,34 @@ def open_split(config: DataConfig, name: str, num_classes: int) -> Split:
     Raises:
         UsageError: the split is not there, or damaged, or a label does not fit.
     """
-    source = _source(config)
+    source, sizing = open_source(config), sizes.sizing(config)
     if name == _HOLDOUT and config.holdout is None:
         raise UsageError(
             f"there is no split {name!r} without data.holdout; "
             f"splits there: {', '.join(source.split_names) or 'none'}"
         )
-    split = source.open(config.train_split if name == _HOLDOUT else name)
-    _check_labels(split, num_classes)
-    if config.holdout is None:
+    opened = source.open(config.train_split if name == _HOLDOUT else name)
+    _check_labels(opened, num_classes)
+    split = sizes.for_evaluation(opened, sizing)
+    if config.holdout is None or name not in (_HOLDOUT, config.train_split):
         return split
+    kept, held_out = _cut(opened, config.holdout)
     if name == _HOLDOUT:
-        return _cut(split, config.holdout)[1]
-    return _cut(split, config.holdout)[0] if name == config.train_split else split
+        return Subset(_HOLDOUT, split, held_out)
+    return Subset(split.name, split, kept)
 
 
-def _source(config: DataConfig) -> Source:
-    if config.source not in SOURCES:
-        raise unknown("data.source", config.source, SOURCES)
-    return SOURCES[config.source](config)
-
-
-def _cut(split: Split, count: int) -> tuple[Split, Split]:
-    """The split without its holdout, and the holdout of `count` examples."""
+def _cut(split: Split | RawSplit, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows of the split without its holdout, and those of the holdout of `count` examples."""
     if count >= split.size:
         raise UsageError(
             f"data.holdout={count} leaves nothing of the {split.size} examples of split "
             f"{split.name}; set it below {split.size}"
         )
-    kept, held_out = holdout_rows(split.size, count)
-    return Subset(split.name, split, kept), Subset(_HOLDOUT, split, held_out)
+    return holdout_rows(split.size, count)
 
 
-def _class_names(config: DataConfig, source: Source, train: Split) -> tuple[str, ...]:
+def _class_names(config: DataConfig, source: Source, train: Split | RawSplit) -> tuple[str, ...]:
     """The config's names, else the source's, else numbers."""
     names = config.class_names or source.class_names
     if names is None:
@@ -124,7 +131,7 @@ def _class_names(config: DataConfig, source: Source, train: Split) -> tuple[str,
     return names
 
 
-def _inferred_classes(train: Split) -> int:
+def _inferred_classes(train: Split | RawSplit) -> int:
     """One more than the largest label, if every class has an example."""
     values, first, counts = np.unique(train.labels, return_index=True, return_counts=True)
     values = values[values >= 0]  # negative ones are refused with the labels out of range
@@ -139,7 +146,7 @@ def _inferred_classes(train: Split) -> int:
     return classes
 
 
-def _check_labels(split: Split, num_classes: int) -> None:
+def _check_labels(split: Split | RawSplit, num_classes: int) -> None:
     bad = np.flatnonzero((split.labels < 0) | (split.labels >= num_classes))
     if bad.size:
         raise UsageError(

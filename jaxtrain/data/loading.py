@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxtrain.data.sampler import SampledBatches
 from jaxtrain.data.split import Split
 from jaxtrain.errors import DataError
 
@@ -53,7 +54,7 @@ def load(
 
     Args:
         split: where the examples are.
-        index_batches: `Sampler.batches(...)` or `eval_indices(...)`.
+        index_batches: `Sampler.batches(...)`, which has row seeds too, or `eval_indices(...)`.
         start: the item to begin with (finished steps); costs nothing.
         threads: threads that read, 1 or more.
         ahead: batches read ahead, 1 or more, rounded up to a multiple of `threads`.
@@ -123,18 +124,22 @@ class _Reader:
 
     def __getitem__(self, item: int) -> Batch:
         try:
-            return self._read(self._index_batches[item])
+            return self._read(item)
         except Exception as error:
             said = str(error) if isinstance(error, DataError) else repr(error)
             raise DataError(
                 f"batch {item + 1} of split {self._split.name} cannot be read: {said}"
             ) from error
 
-    def _read(self, indices: NDArray[np.int64]) -> Batch:
+    def _read(self, item: int) -> Batch:
+        indices = self._index_batches[item]
         row = np.arange(len(indices), dtype=np.int32)[self._rows]
         indices = indices[row]
         mask = indices >= 0
-        image = self._split.read(indices[mask])
+        seeds = None
+        if isinstance(self._index_batches, SampledBatches):
+            seeds = self._index_batches.row_seeds(item)[row][mask]
+        image = self._split.read(indices[mask], seeds)
         label = self._split.labels[indices[mask]]
         if not mask.all():
             image, label = _pad(image, mask), _pad(label, mask)

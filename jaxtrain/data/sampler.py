@@ -11,11 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxtrain.data import bits
 from jaxtrain.errors import UsageError
-
-# First word of every permutation's key: what it is for.
-_TRAINING: Final = 1
-_HOLDOUT: Final = 2
 
 # Below about 16 rounds the order of sets of less than ten examples is measurably not uniform.
 _ROUNDS: Final = 16
@@ -23,16 +20,7 @@ _ROUNDS: Final = 16
 # Batches that are looked up at once.
 _BLOCK: Final = 32
 
-# SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
 _U64: Final = np.uint64
-_GOLDEN: Final = _U64(0x9E3779B97F4A7C15)
-_WORD: Final = 2**64 - 1
-
-
-def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    state = (state ^ (state >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> _U64(27))) * _U64(0x94D049BB133111EB)
-    return state ^ (state >> _U64(31))
 
 
 class Permutation:
@@ -53,12 +41,8 @@ class Permutation:
         self._size = size
         self._rows = math.isqrt(size - 1) + 1
         self._columns = -(-size // self._rows)
-        key = np.zeros(1, np.uint64)
-        for word in words:
-            key = _mix((key ^ _U64(word & _WORD)) + _GOLDEN)
-        keys = _mix(key + np.arange(1, _ROUNDS + 1, dtype=_U64) * _GOLDEN)
-        counter = np.arange(1, self._rows + 1, dtype=_U64) * _GOLDEN
-        shifts = _mix(keys[:, np.newaxis] + counter)
+        keys = bits.words(bits.key(*words), _ROUNDS)
+        shifts = bits.words(keys[:, np.newaxis], self._rows)
         self._left_shifts = shifts[0::2] % _U64(self._rows)
         self._right_shifts = shifts[1::2] % _U64(self._columns)
 
@@ -89,7 +73,7 @@ class _Stream:
         self._size = size
         # A batch touches one epoch, or two at its edge; threads read a few batches ahead.
         self._epoch = functools.lru_cache(maxsize=4)(
-            lambda epoch: Permutation(size, _TRAINING, seed, epoch)
+            lambda epoch: Permutation(size, bits.TRAINING, seed, epoch)
         )
 
     def read(self, start: int, count: int) -> NDArray[np.int64]:
@@ -130,6 +114,7 @@ class Sampler:
                 f"set it to {size} or less"
             )
         self._batch_size = batch_size
+        self._seed = seed
         self._stream = _Stream(size, seed)
 
     def indices(self, step: int) -> NDArray[np.int64]:
@@ -143,6 +128,13 @@ class Sampler:
         size = self._batch_size
         return self._stream.read((step - 1) * size, steps * size).reshape(steps, size)
 
+    def row_seeds(self, step: int) -> NDArray[np.uint64]:
+        """A seed for each row of the batch of update `step`, uint64 `[batch_size]`.
+
+        For what is drawn while the batch is read. A hash of (seed, step, row) alone.
+        """
+        return bits.words(bits.key(bits.ROWS, self._seed, step), self._batch_size)
+
     def batches(self, total_steps: int) -> "SampledBatches":
         """The batches of steps 1 to `total_steps` as a sequence for `load`."""
         return SampledBatches(self, total_steps)
@@ -152,6 +144,7 @@ class SampledBatches:
     """Item i holds the indices of step i + 1."""
 
     def __init__(self, sampler: Sampler, total_steps: int):
+        self._sampler = sampler
         self._total_steps = total_steps
         # A block takes little more time than one batch. Threads read a few batches ahead.
         self._block = functools.lru_cache(maxsize=4)(
@@ -164,6 +157,10 @@ class SampledBatches:
     def __getitem__(self, item: int) -> NDArray[np.int64]:
         block, offset = divmod(item, _BLOCK)
         return self._block(block)[offset]
+
+    def row_seeds(self, item: int) -> NDArray[np.uint64]:
+        """The row seeds, uint64 `[batch_size]`, of step `item` + 1."""
+        return self._sampler.row_seeds(item + 1)
 
 
 def eval_indices(size: int, batch_size: int) -> NDArray[np.int64]:
@@ -181,5 +178,5 @@ def holdout_rows(size: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.i
     A smaller holdout lies within a larger one.
     """
     held = np.zeros(size, bool)
-    held[Permutation(size, _HOLDOUT)(np.arange(count, dtype=np.int64))] = True
+    held[Permutation(size, bits.HOLDOUT)(np.arange(count, dtype=np.int64))] = True
     return np.flatnonzero(~held), np.flatnonzero(held)

@@ -1,14 +1,17 @@
 """Where examples come from: one source a kind of data, looked up in `SOURCES`."""
 
 import collections
+import operator
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from jaxtrain.config.choices import unknown
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import idx
-from jaxtrain.data.split import ArraySplit, Split
+from jaxtrain.data.split import ArraySplit, RawSplit, Split
+from jaxtrain.data.synthetic import Synthetic
 from jaxtrain.errors import UsageError
 
 
@@ -23,9 +26,43 @@ class Source(Protocol):
     class_names: tuple[str, ...] | None
     split_names: tuple[str, ...]
 
-    def open(self, name: str) -> Split:
+    def open(self, name: str) -> Split | RawSplit:
         """Opens one split; `UsageError` if it is not there or damaged. Called from threads."""
         ...
+
+
+# Which sources read a key; every source reads those that are not here.
+_READERS: Final = {
+    "path": ("idx", "tfds"),
+    "name": ("tfds",),
+    "version": ("tfds",),
+    "image_key": ("tfds",),
+    "label_key": ("tfds",),
+    "download": ("tfds",),
+    "synthetic.image_shape": ("synthetic",),
+    "synthetic.examples": ("synthetic",),
+    "synthetic.eval_examples": ("synthetic",),
+}
+
+
+def open_source(config: DataConfig) -> Source:
+    """The source that the config names.
+
+    Raises:
+        UsageError: there is none of that name, it does not read a key that is set, or it cannot
+            be opened.
+    """
+    if config.source not in SOURCES:
+        raise unknown("data.source", config.source, SOURCES)
+    for name, readers in _READERS.items():
+        value, default = (operator.attrgetter(name)(each) for each in (config, DataConfig()))
+        if value != default and config.source not in readers:
+            text = ",".join(map(str, default)) if isinstance(default, tuple) else default
+            raise UsageError(
+                f"data.{name}={value!r} is set, but data.source={config.source} does not read it "
+                f"(read by {', '.join(readers)}); unset it with --config.data.{name}={text}"
+            )
+    return SOURCES[config.source](config)
 
 
 _IDX_NAME: Final = re.compile(
@@ -117,11 +154,6 @@ class IdxFolder:
 
 
 def _mnist(config: DataConfig) -> IdxFolder:
-    if config.path is not None:
-        raise UsageError(
-            f"data.path={config.path!r} is not read by data.source=mnist, which ships with "
-            "jaxtrain; set data.source=idx to read IDX files from there"
-        )
     return IdxFolder(Path(__file__).parent / "mnist", tuple("0123456789"))
 
 
@@ -131,4 +163,15 @@ def _idx(config: DataConfig) -> IdxFolder:
     return IdxFolder(Path(config.path).expanduser())
 
 
-SOURCES: Final[dict[str, Callable[[DataConfig], Source]]] = {"mnist": _mnist, "idx": _idx}
+def _tfds(config: DataConfig) -> Source:
+    from jaxtrain.data.tfds import TfdsSource  # noqa: PLC0415 - its import takes half a second
+
+    return TfdsSource(config)
+
+
+SOURCES: Final[dict[str, Callable[[DataConfig], Source]]] = {
+    "mnist": _mnist,
+    "idx": _idx,
+    "tfds": _tfds,
+    "synthetic": Synthetic,
+}

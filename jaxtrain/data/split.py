@@ -2,14 +2,21 @@
 
 import abc
 import functools
+import os
 import zlib
+from collections.abc import Callable
+from concurrent import futures
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+# Images that a thread reads at a time where all are read.
+_CHUNK: Final = 64
+
 
 class Split(abc.ABC):
-    """Examples in a fixed order; what every source makes.
+    """Examples in a fixed order, with images of one shape.
 
     Attributes:
         name: the split's name in its source.
@@ -18,7 +25,10 @@ class Split(abc.ABC):
         image_shape: (height, width, channels).
         nbytes: bytes of all images, decoded.
         origin: where the labels come from, for messages.
+        random: whether what is read depends on the row seeds, so that it must not be kept.
     """
+
+    random: bool = False
 
     def __init__(
         self, name: str, labels: NDArray[np.int32], image_shape: tuple[int, int, int], origin: str
@@ -32,13 +42,27 @@ class Split(abc.ABC):
         self.origin = origin
 
     @abc.abstractmethod
-    def read(self, indices: NDArray[np.integer]) -> NDArray[np.uint8]:
-        """Images `[n, H, W, C]` of `indices` `[n]`, each in `[0, size)`; called from threads."""
+    def read(
+        self, indices: NDArray[np.integer], row_seeds: NDArray[np.uint64] | None = None
+    ) -> NDArray[np.uint8]:
+        """Images `[n, H, W, C]`; called from threads.
+
+        Args:
+            indices: `[n]`, each in `[0, size)`.
+            row_seeds: uint64 `[n]`, of which each image's random changes are a function, for a
+                split that is `random`; any other one does not look at them.
+        """
 
     @property
     def images(self) -> NDArray[np.uint8]:
         """All images, uint8 `[size, H, W, C]`, read at every access unless they lie in memory."""
-        return self.read(np.arange(self.size))
+        images = np.empty((self.size, *self.image_shape), np.uint8)
+
+        def fill(chunk: NDArray[np.int64]) -> None:
+            images[chunk[0] : chunk[-1] + 1] = self.read(chunk)
+
+        in_threads(fill, self.size)
+        return images
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -48,6 +72,19 @@ class Split(abc.ABC):
     @abc.abstractmethod
     def _checksum(self) -> int:
         """CRC-32 of all that the fingerprint stands for."""
+
+
+def in_threads(work: Callable[[NDArray[np.int64]], None], size: int) -> None:
+    """Calls `work` with all indices below `size`, some at a time, in as many threads as CPUs.
+
+    Raises:
+        Exception: what a call raised; others may not have been made then.
+    """
+    indices = np.arange(size, dtype=np.int64)
+    chunks = [indices[start : start + _CHUNK] for start in range(0, size, _CHUNK)]
+    with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(work, chunks):
+            pass
 
 
 class RawSplit(abc.ABC):
@@ -99,7 +136,9 @@ class ArraySplit(Split):
         super().__init__(name, labels, images.shape[1:], origin)
         self._images = images
 
-    def read(self, indices: NDArray[np.integer]) -> NDArray[np.uint8]:
+    def read(
+        self, indices: NDArray[np.integer], row_seeds: NDArray[np.uint64] | None = None
+    ) -> NDArray[np.uint8]:
         """Copies rows out of the array."""
         images: NDArray[np.uint8] = self._images[indices]
         return images
@@ -126,12 +165,15 @@ class Subset(Split):
 
     def __init__(self, name: str, base: Split, rows: NDArray[np.int64]):
         super().__init__(name, base.labels[rows], base.image_shape, base.origin)
+        self.random = base.random
         self._base = base
         self._rows = rows
 
-    def read(self, indices: NDArray[np.integer]) -> NDArray[np.uint8]:
+    def read(
+        self, indices: NDArray[np.integer], row_seeds: NDArray[np.uint64] | None = None
+    ) -> NDArray[np.uint8]:
         """Reads through the base."""
-        return self._base.read(self._rows[indices])
+        return self._base.read(self._rows[indices], row_seeds)
 
     def _checksum(self) -> int:
         crc = zlib.crc32(self._base.fingerprint.encode())

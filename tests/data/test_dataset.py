@@ -48,11 +48,11 @@ def test_splits_by_name(folder):
     assert (dataset.eval.name, dataset.eval.size) == ("train", 20)
 
 
-def test_unknown_source():
-    said = refusal(open_dataset, DataConfig(source="minst"))
-    assert "data.source" in said
-    assert "minst" in said
-    assert "idx, mnist" in said
+def test_the_source_is_checked():
+    assert "data.source='minst' is unknown" in refusal(open_dataset, DataConfig(source="minst"))
+    for action in ((open_dataset,), (open_split, "test", 10)):
+        said = refusal(action[0], DataConfig(name="cifar10"), *action[1:])
+        assert "data.name='cifar10' is set, but data.source=mnist does not read it" in said
 
 
 def test_classes_are_declared_or_inferred(folder):
@@ -170,3 +170,62 @@ def test_open_split_lists_what_is_there(folder):
     assert refusal(open_split, folder(), "valid", 3).endswith("its splits: train, test")
     said = refusal(open_split, folder(), "holdout", 3)
     assert said == "there is no split 'holdout' without data.holdout; splits there: train, test"
+
+
+RANDOM = "random_resized(0.5)"
+
+
+def test_both_splits_are_brought_to_one_size(folder):
+    config = folder({"t10k-images-idx3-ubyte": np.zeros((10, 7, 9), np.uint8)}, image_size=(6,))
+    dataset = open_dataset(config)
+    assert dataset.train.image_shape == dataset.eval.image_shape == (6, 6, 1)
+    assert open_split(config, "test", 3).image_shape == (6, 6, 1)
+
+
+def test_channels_must_agree_in_any_case(folder):
+    config = folder({"t10k-images-idx3-ubyte": np.zeros((10, 4, 5, 3), np.uint8)}, image_size=(6,))
+    said = refusal(open_dataset, config)
+    assert said == "split test has images 6x6x3 but train 6x6x1; both must have one shape"
+
+
+@pytest.mark.parametrize("holdout", [None, 6])
+def test_training_is_random_and_evaluation_is_not(folder, holdout):
+    config = folder(crop=RANDOM, image_size=(3,), eval_crop=0.8, holdout=holdout)
+    dataset = open_dataset(config)
+    assert dataset.train.random
+    assert not dataset.eval.random
+    assert dataset.train.size == (14 if holdout else 20)
+    seeds = np.arange(2, dtype=np.uint64)
+    assert dataset.train.read(np.arange(2), seeds).shape == (2, 3, 3, 1)
+    plain = open_dataset(dataclasses.replace(config, crop="center"))
+    assert np.array_equal(dataset.eval.images, plain.eval.images)
+    assert dataset.train.fingerprint != plain.train.fingerprint
+    assert dataset.eval.fingerprint == plain.eval.fingerprint
+    # The training split as it is evaluated on.
+    split = open_split(config, "train", 3)
+    assert not split.random
+    assert np.array_equal(split.images, plain.train.images)
+    assert split.fingerprint == plain.train.fingerprint
+    assert open_split(config, "test", 3).size == 10
+
+
+def test_random_parts_of_images_as_they_are(folder):
+    dataset = open_dataset(folder(crop=RANDOM))
+    assert dataset.train.image_shape == (4, 5, 1)
+    assert dataset.train.random
+
+
+def test_random_parts_cannot_stay_on_the_device(folder):
+    config = folder(crop=RANDOM, cache="device")
+    said = refusal(open_dataset, config)
+    assert said == (
+        "data.cache=device cannot hold data.crop=random_resized(0.5), another part of an image at "
+        "each step; set data.cache=auto"
+    )
+    assert open_split(config, "test", 3).size == 10
+    assert open_dataset(folder(cache="device")).train.size == 20
+
+
+def test_a_bad_crop_is_refused(folder):
+    assert "data.crop='middle' is unknown" in refusal(open_dataset, folder(crop="middle"))
+    assert "data.crop='middle' is unknown" in refusal(open_split, folder(crop="middle"), "test", 3)

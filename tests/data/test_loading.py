@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxtrain.data import ArraySplit, Sampler, eval_indices, load
+from jaxtrain.config.schema import DataConfig
+from jaxtrain.data import ArraySplit, RawSplit, Sampler, eval_indices, load, sizes
 from jaxtrain.errors import DataError
 
 SIZE = 30
@@ -26,7 +27,7 @@ class Watched(ArraySplit):
         self.reads = 0
         self.before = before
 
-    def read(self, indices):
+    def read(self, indices, row_seeds=None):
         self.reads += 1
         self.before(indices)
         return super().read(indices)
@@ -100,6 +101,71 @@ def test_reads_ahead_and_no_further():
     assert split.reads == SIZE
 
 
+class Seeded(ArraySplit):
+    """Shows each row's seed as its image, zeros where there is none."""
+
+    random = True
+
+    def __init__(self):
+        super().__init__("train", np.zeros((SIZE, 8, 1, 1), np.uint8), LABELS, "here")
+
+    def read(self, indices, row_seeds=None):
+        if row_seeds is None:
+            return super().read(indices)
+        assert row_seeds.shape == indices.shape
+        return row_seeds.astype("<u8").view(np.uint8).reshape(-1, 8, 1, 1)
+
+
+def seeds_in(batch):
+    return batch.image.ravel().view("<u8").tolist()
+
+
+@settings(deadline=None, max_examples=30)
+@given(batch=st.integers(1, SIZE), threads=st.integers(1, 4), data=st.data())
+def test_rows_are_read_with_their_own_seeds(batch, threads, data):
+    """Whatever the threads, the start, and the part of the batch that a process reads."""
+    sampler = Sampler(SIZE, batch, 3)
+    start = data.draw(st.integers(0, 5))
+    rows = data.draw(st.sampled_from([None, slice(batch // 2), np.arange(batch)[::-2]]))
+    options = {"start": start, "threads": threads, "ahead": 4, "rows": rows}
+    loaded = list(load(Seeded(), sampler.batches(6), **options))
+    for step, got in enumerate(loaded, start + 1):
+        wanted = sampler.row_seeds(step)[slice(None) if rows is None else rows]
+        assert seeds_in(got) == wanted.tolist()
+    assert len(loaded) == 6 - start
+
+
+def test_evaluation_has_no_row_seeds():
+    loaded = load(Seeded(), eval_indices(SIZE, 8), threads=2, ahead=4)
+    assert not any(any(seeds_in(batch)) for batch in loaded)
+
+
+def test_a_bad_image_is_named_with_its_batch_and_its_place():
+    class Files(RawSplit):
+        name, size, labels, channels, image_shape, origin = "train", SIZE, LABELS, 1, None, "here"
+        fingerprint = "0"
+
+        def decode(self, index):
+            if index == 13:
+                raise DataError("/data/b.png: cut short")
+            return IMAGES[index]
+
+    for crop in ("center", "random_resized"):
+        sizing = sizes.sizing(DataConfig(image_size=(3,), crop=crop))
+        split = sizes.for_training(Files(), sizing)
+        batches = Sampler(SIZE, 5, 3).batches(6)
+        at = next(item for item in range(6) if 13 in batches[item])
+        loaded = load(split, batches, threads=2, ahead=4)
+        for _ in range(at):
+            next(loaded)
+        with pytest.raises(DataError) as caught:
+            next(loaded)
+        assert str(caught.value) == (
+            f"batch {at + 1} of split train cannot be read: example 13 of split train: "
+            "/data/b.png: cut short"
+        )
+
+
 def until(condition):
     deadline = time.monotonic() + 10
     while not condition():
@@ -158,7 +224,7 @@ import numpy as np
 from jaxtrain.data import ArraySplit, eval_indices, load
 
 class Stuck(ArraySplit):
-    def read(self, indices):
+    def read(self, indices, row_seeds=None):
         if 6 in indices:
             threading.Event().wait()
         return super().read(indices)

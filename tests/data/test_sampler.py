@@ -214,6 +214,23 @@ def test_batches_is_the_sequence_of_steps():
         assert np.array_equal(batches[step - 1], sampler.indices(step))
 
 
+def test_row_seeds_are_pinned_for_ever():
+    first = Sampler(60000, 128, 0).row_seeds(1)
+    assert first[:2].tolist() == [13695640187757108244, 7479948875352538823]
+    assert first[127] == 6851637570682755925
+    late = [4770052506822135903, 9318791143674233787, 4227275469944109771]
+    assert Sampler(60000, 3, 2**32 - 1).row_seeds(10**15).tolist() == late
+
+
+def test_row_seeds_depend_on_seed_step_and_row_alone():
+    seeds = Sampler(100, 8, 5).row_seeds(3)
+    assert seeds.dtype == np.uint64
+    assert np.array_equal(Sampler(9999, 64, 5).row_seeds(3)[:8], seeds)
+    assert np.array_equal(Sampler(100, 8, 5).batches(9).row_seeds(2), seeds)
+    others = [Sampler(100, 8, seed).row_seeds(step) for seed in range(10) for step in range(1, 11)]
+    assert len(np.unique(others)) == 800
+
+
 @SETTINGS
 @given(sizes, st.integers(1, 900))
 def test_eval_indices_are_every_example_once_in_order(size, batch):

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxtrain.config.schema import DataConfig
+from jaxtrain.config.schema import DataConfig, SyntheticConfig
 from jaxtrain.data import SOURCES
+from jaxtrain.data.sources import open_source
 from jaxtrain.errors import UsageError
 
 
@@ -154,11 +155,66 @@ def test_folder_that_is_not_there(tmp_path):
     assert "Not a directory" in refusal(lambda: open_idx(str(tmp_path / "file")))
 
 
-def test_path_is_read_by_idx_alone():
+def test_idx_needs_a_path():
     assert "data.source=idx needs data.path" in refusal(lambda: open_idx(None))
-    said = refusal(lambda: SOURCES["mnist"](DataConfig(path="/data")))
-    assert "data.path='/data' is not read by data.source=mnist" in said
-    assert "set data.source=idx" in said
+
+
+def test_unknown_source():
+    said = refusal(lambda: open_source(DataConfig(source="minst")))
+    assert said.startswith("data.source='minst' is unknown: choose one of idx, mnist, synthetic")
+    assert said.endswith("did you mean 'mnist'?")
+
+
+READ = {
+    "mnist": set(),
+    "idx": {"path"},
+    "synthetic": {"synthetic"},
+    "tfds": {"path", "name", "version", "image_key", "label_key", "download"},
+}
+KEYS = {
+    "path": ("/data", "None"),
+    "name": ("cifar10", "None"),
+    "version": ("3.0.2", "None"),
+    "image_key": ("picture", "image"),
+    "label_key": ("digit", "label"),
+    "download": (True, "False"),
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("source", READ)
+def test_keys_of_another_source_are_refused(monkeypatch, source, key):
+    monkeypatch.setitem(SOURCES, source, lambda config: config)
+    value, default = KEYS[key]
+    config = DataConfig(source=source, **{key: value})
+    if key in READ[source]:
+        assert open_source(config) is config
+        return
+    said = refusal(lambda: open_source(config))
+    assert said.startswith(
+        f"data.{key}={value!r} is set, but data.source={source} does not read it (read by "
+    )
+    assert said.endswith(f"; unset it with --config.data.{key}={default}")
+
+
+@pytest.mark.parametrize("source", READ)
+def test_synthetic_keys_are_read_by_synthetic_alone(monkeypatch, source):
+    monkeypatch.setitem(SOURCES, source, lambda config: config)
+    for section, key, default in (
+        (SyntheticConfig(image_shape=(4, 4, 1)), "image_shape", "32,32,3"),
+        (SyntheticConfig(examples=5), "examples", "1024"),
+        (SyntheticConfig(eval_examples=5), "eval_examples", "256"),
+    ):
+        config = DataConfig(source=source, synthetic=section)
+        if source == "synthetic":
+            assert open_source(config) is config
+            continue
+        said = refusal(lambda config=config: open_source(config))
+        assert f"data.synthetic.{key}=" in said
+        assert said.endswith(
+            f"does not read it (read by synthetic); unset it with "
+            f"--config.data.synthetic.{key}={default}"
+        )
 
 
 def test_opening_data_imports_neither_jax_nor_grain():

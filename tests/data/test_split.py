@@ -1,6 +1,10 @@
+import threading
+
 import numpy as np
+import pytest
 
 from jaxtrain.data import ArraySplit, Subset
+from jaxtrain.errors import DataError
 
 IMAGES = np.arange(6 * 2 * 3, dtype=np.uint8).reshape(6, 2, 3, 1)
 LABELS = np.array([0, 1, 2, 0, 1, 2], np.int32)
@@ -28,6 +32,55 @@ def test_subset():
     assert part.labels.dtype == np.int32
     assert np.array_equal(part.images, IMAGES[[5, 1, 3]])
     assert np.array_equal(part.read(np.array([2, 0])), IMAGES[[3, 5]])
+
+
+class Seeded(ArraySplit):
+    """Adds the seed to the image."""
+
+    random = True
+
+    def read(self, indices, row_seeds=None):
+        return super().read(indices) + row_seeds.astype(np.uint8).reshape(-1, 1, 1, 1)
+
+
+def test_a_subset_is_as_random_as_its_base():
+    rows = np.array([5, 1, 3])
+    assert not array_split().random
+    assert not Subset("part", array_split(), rows).random
+    part = Subset("part", Seeded("train", IMAGES, LABELS, "here"), rows)
+    assert part.random
+    found = part.read(np.array([2, 0]), np.array([7, 9], np.uint64))
+    assert np.array_equal(found, IMAGES[[3, 5]] + np.array([7, 9], np.uint8).reshape(2, 1, 1, 1))
+
+
+class Counted(ArraySplit):
+    """Notes what is read, and with which thread."""
+
+    def __init__(self, count):
+        images = np.arange(count * 4, dtype=np.uint32).astype(np.uint8).reshape(count, 2, 2, 1)
+        super().__init__("train", images, np.zeros(count, np.int32), "here")
+        self.reads = []
+
+    def read(self, indices, row_seeds=None):
+        self.reads.append((threading.get_ident(), indices.tolist()))
+        if 777 in indices:
+            raise DataError("shard 3: cut short")
+        return super().read(indices)
+
+
+@pytest.mark.parametrize("count", [1, 64, 65, 700])
+def test_all_images_are_read_in_threads_each_once(count):
+    split = Counted(count)
+    rows = np.arange(count)[::-1].copy()
+    part = Subset("part", split, rows)
+    assert np.array_equal(part.images, split.images[::-1])
+    assert sorted(index for _, read in split.reads for index in read) == list(range(count))
+    assert threading.get_ident() not in {thread for thread, _ in split.reads}
+
+
+def test_a_failure_is_raised_where_all_images_are_read():
+    with pytest.raises(DataError, match="shard 3: cut short"):
+        _ = Subset("part", Counted(1000), np.arange(1000)).images
 
 
 def test_fingerprint_changes_with_any_of_image_label_order_and_shape():

@@ -1,0 +1,295 @@
+"""Splits of images of any size, made into splits of one image shape.
+
+Evaluation, and training with `data.crop=center`, take the middle of each image: a `CenterSplit`.
+Training with `data.crop=random_resized(...)` takes another part at each step: a `RandomSplit`.
+
+What is decoded is kept, so that it is decoded once, where it has one shape and fits in
+`memory_limit` bytes: a `CenterSplit` keeps its results, a `RandomSplit` the images as decoded.
+"""
+
+import abc
+import dataclasses
+import functools
+import os
+import pathlib
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxtrain import operations
+from jaxtrain.config.schema import DataConfig
+from jaxtrain.data import bits, crops
+from jaxtrain.data.split import RawSplit, Split, in_threads
+from jaxtrain.errors import DataError, UsageError
+
+# A run keeps two splits at most, and has to leave the other half of the memory to the model (on a
+# CPU), the batches, and what reads the files.
+_MEMORY_SHARE: Final = 4
+_CGROUP_LIMITS: Final = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+# Less than this is less than a pixel of many images.
+_LEAST_CROP: Final = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizing:
+    """What the config says of sizes.
+
+    Attributes:
+        sides: (height, width) of every image; None: as they are.
+        crop: the part that is trained on.
+        eval_crop: share of the shorter side that the centre crop keeps.
+    """
+
+    sides: tuple[int, int] | None
+    crop: crops.Center | crops.RandomResized
+    eval_crop: float
+
+
+def sizing(config: DataConfig) -> Sizing:
+    """The sizes of a config.
+
+    Raises:
+        UsageError: `data.crop` is not one of `crops.CROPS`, or `data.eval_crop` is next to nothing.
+    """
+    parsed = operations.parse(config.crop, crops.CROPS, "data.crop")
+    if len(parsed) != 1:
+        raise UsageError(
+            f"data.crop={config.crop!r} holds {len(parsed)} crops; write one, "
+            f"{' or '.join(crops.CROPS)}"
+        )
+    if config.eval_crop < _LEAST_CROP:
+        raise UsageError(
+            f"data.eval_crop={config.eval_crop} leaves next to nothing; set it to {_LEAST_CROP} "
+            "or more"
+        )
+    sides = None if config.image_size is None else (config.image_size[0], config.image_size[-1])
+    return Sizing(sides, parsed[0], config.eval_crop)
+
+
+def for_training(opened: Split | RawSplit, sizing: Sizing) -> Split:
+    """The split as it is trained on.
+
+    Raises:
+        UsageError: its images vary in size, and none is set.
+    """
+    if isinstance(sizing.crop, crops.Center):
+        return for_evaluation(opened, sizing)
+    return RandomSplit(_raw(opened), _sides(opened, sizing), sizing.crop)
+
+
+def for_evaluation(opened: Split | RawSplit, sizing: Sizing) -> Split:
+    """The split as it is evaluated on; itself if that changes nothing.
+
+    Raises:
+        UsageError: its images vary in size, and none is set.
+    """
+    sides = _sides(opened, sizing)
+    if isinstance(opened, Split) and opened.image_shape[:2] == sides and sizing.eval_crop == 1:
+        return opened
+    return CenterSplit(_raw(opened), sides, sizing.eval_crop)
+
+
+def memory_limit() -> int:
+    """Bytes of decoded images that one split may keep: a quarter of what this process may use."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _CGROUP_LIMITS:  # of a container or a job
+        try:
+            sizes.append(int(pathlib.Path(path).read_text()))
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+    return min(sizes) // _MEMORY_SHARE
+
+
+class _SizedSplit(Split, abc.ABC):
+    """Images of a `RawSplit`, all brought to one shape."""
+
+    def __init__(self, raw: RawSplit, sides: tuple[int, int]):
+        super().__init__(raw.name, raw.labels, (*sides, raw.channels), raw.origin)
+        self._raw = raw
+        self._sides = sides
+
+    def _checksum(self) -> int:
+        return zlib.crc32(f"{self._raw.fingerprint} {self.image_shape} {self._how}".encode())
+
+    @property
+    @abc.abstractmethod
+    def _how(self) -> str:
+        """What distinguishes its images from those of other splits of the same examples."""
+
+    def _named(self, error: Exception, index: int) -> DataError:
+        said = str(error) if isinstance(error, DataError) else repr(error)
+        return DataError(f"example {index} of split {self._raw.name}: {said}")
+
+    def _decode(self, index: int) -> NDArray[np.uint8]:
+        """One image as it is, `[h, w, C]`."""
+        try:
+            image = self._raw.decode(index)
+        except Exception as error:
+            raise self._named(error, index) from error
+        expected = self._raw.image_shape or (*image.shape[:2], self._raw.channels)
+        if image.shape != expected:
+            found, declared = ("x".join(map(str, shape)) for shape in (image.shape, expected))
+            raise DataError(
+                f"example {index} of split {self._raw.name} is {found}, but its source says "
+                f"{declared}; mend the example"
+            )
+        return image
+
+
+class CenterSplit(_SizedSplit):
+    """The middle of every image.
+
+    Args:
+        raw: the images.
+        sides: (height, width) to bring them to.
+        share: what is kept of the shorter side.
+    """
+
+    def __init__(self, raw: RawSplit, sides: tuple[int, int], share: float):
+        super().__init__(raw, sides)
+        self._share = share
+        self._kept = _Kept(self._make, self.size, self.image_shape) if _fits(self.nbytes) else None
+
+    @property
+    def _how(self) -> str:
+        return f"center {self._share}"
+
+    def read(
+        self, indices: NDArray[np.integer], row_seeds: NDArray[np.uint64] | None = None
+    ) -> NDArray[np.uint8]:
+        """Makes what it does not keep."""
+        if self._kept is not None:
+            return self._kept.read(indices)
+        return _stacked(map(self._make, indices.tolist()), len(indices), self.image_shape)
+
+    @property
+    def images(self) -> NDArray[np.uint8]:
+        """All images; the kept ones themselves, not to be written to."""
+        return super().images if self._kept is None else self._kept.all()
+
+    def _make(self, index: int) -> NDArray[np.uint8]:
+        return crops.center(self._decode(index), self._sides, self._share)
+
+
+class RandomSplit(_SizedSplit):
+    """A random part of every image, another one for each row seed.
+
+    Args:
+        raw: the images.
+        sides: (height, width) to bring the parts to.
+        crop: which parts.
+    """
+
+    random = True
+
+    def __init__(self, raw: RawSplit, sides: tuple[int, int], crop: crops.RandomResized):
+        super().__init__(raw, sides)
+        self._crop = crop
+        self._kept = None
+        if raw.image_shape is not None and not isinstance(raw, _Decoded):
+            nbytes = raw.size * int(np.prod(raw.image_shape))
+            if _fits(nbytes):
+                self._kept = _Kept(self._decode, raw.size, raw.image_shape)
+
+    @property
+    def _how(self) -> str:
+        return f"random_resized {dataclasses.astuple(self._crop)}"
+
+    def read(
+        self, indices: NDArray[np.integer], row_seeds: NDArray[np.uint64] | None = None
+    ) -> NDArray[np.uint8]:
+        """Parts of the images that are functions of the row seeds, which are needed here."""
+        if row_seeds is None:
+            raise ValueError(f"split {self.name} cannot be read without row seeds")
+        draws = bits.uniform(row_seeds, crops.DRAWS).tolist()
+        images: Iterable[NDArray[np.uint8]]
+        if self._kept is None:
+            images = map(self._decode, indices.tolist())
+        else:
+            images = self._kept.read(indices)
+        parts = (
+            crops.random_resized(image, self._sides, self._crop, each)
+            for image, each in zip(images, draws, strict=True)
+        )
+        return _stacked(parts, len(indices), self.image_shape)
+
+
+class _Kept:
+    """Images of one shape, each made at its first use. Threads may read at once."""
+
+    def __init__(
+        self, make: Callable[[int], NDArray[np.uint8]], size: int, shape: tuple[int, int, int]
+    ):
+        self._make = make
+        self._images = np.empty((size, *shape), np.uint8)  # takes memory where it is written
+        self._there = np.zeros(size, bool)
+
+    def read(self, indices: NDArray[np.integer]) -> NDArray[np.uint8]:
+        self._fill(indices)
+        images: NDArray[np.uint8] = self._images[indices]
+        return images
+
+    def all(self) -> NDArray[np.uint8]:
+        in_threads(self._fill, len(self._images))
+        return self._images
+
+    def _fill(self, indices: NDArray[np.integer]) -> None:
+        for index in indices[~self._there[indices]].tolist():
+            self._images[index] = self._make(index)
+            self._there[index] = True  # last: another thread looks here first
+
+
+class _Decoded(RawSplit):
+    """A split whose images have one shape already."""
+
+    def __init__(self, split: Split):
+        self.name = split.name
+        self.size = split.size
+        self.labels = split.labels
+        self.image_shape = split.image_shape
+        self.channels = split.image_shape[2]
+        self.origin = split.origin
+        self._split = split
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        return self._split.fingerprint
+
+    def decode(self, index: int) -> NDArray[np.uint8]:
+        image: NDArray[np.uint8] = self._split.read(np.array([index]))[0]
+        return image
+
+
+def _raw(opened: Split | RawSplit) -> RawSplit:
+    return _Decoded(opened) if isinstance(opened, Split) else opened
+
+
+def _sides(opened: Split | RawSplit, sizing: Sizing) -> tuple[int, int]:
+    if sizing.sides is not None:
+        return sizing.sides
+    if opened.image_shape is None:
+        raise UsageError(
+            f"the images of split {opened.name} vary in size ({opened.origin}); set "
+            "data.image_size to the side, or height,width, that they are to be brought to"
+        )
+    return opened.image_shape[:2]
+
+
+def _fits(nbytes: int) -> bool:
+    return nbytes <= memory_limit()
+
+
+def _stacked(
+    images: Iterable[NDArray[np.uint8]], count: int, shape: tuple[int, int, int]
+) -> NDArray[np.uint8]:
+    """`[count, H, W, C]`; none, too."""
+    stacked = np.empty((count, *shape), np.uint8)
+    for place, image in zip(stacked, images, strict=True):
+        place[...] = image
+    return stacked
