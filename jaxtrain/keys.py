@@ -7,7 +7,7 @@ number of devices draw the same numbers.
 import jax
 import jax.numpy as jnp
 
-_PURPOSES = {"init": 0, "dropout": 1}
+_PURPOSES = {"init": 0, "dropout": 1, "augment": 2}
 
 
 def step_key(seed: jax.Array | int, step: jax.Array | int, purpose: str) -> jax.Array:

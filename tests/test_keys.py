@@ -13,9 +13,9 @@ def test_seed_step_and_purpose_each_make_another_key():
         bits(keys.step_key(seed, step, purpose))
         for seed in (0, 1, 2**32 - 1)
         for step in (0, 1, 2)
-        for purpose in ("init", "dropout")
+        for purpose in ("init", "dropout", "augment")
     }
-    assert len(made) == 18
+    assert len(made) == 27
 
 
 def test_keys_never_change():
