@@ -1,0 +1,157 @@
+"""Examples of a prepared data set, read and decoded one by one."""
+
+import dataclasses
+import functools
+import io
+import json
+import resource
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from jaxtrain.data.split import RawSplit
+from jaxtrain.data.tfds.index import ShardIndex
+from jaxtrain.data.tfds.records import RecordFile, RecordFormat, features
+from jaxtrain.errors import DataError
+
+MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names by number of channels
+# What the image feature of TensorFlow Datasets takes; Pillow tries them in this order.
+_FORMATS: Final = ("PNG", "JPEG", "BMP", "GIF")
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageFeature:
+    """The feature that is the image.
+
+    Attributes:
+        key: its name.
+        channels: 1, 3 or 4.
+        shape: (height, width, channels) if every image has it; None if sizes vary.
+    """
+
+    key: str
+    channels: int
+    shape: tuple[int, int, int] | None
+
+
+class Part(NamedTuple):
+    """A run of a record file's records.
+
+    Attributes:
+        path: the file.
+        known: what is known of it.
+        records: which of its records.
+    """
+
+    path: Path
+    known: ShardIndex
+    records: slice
+
+
+class TfdsSplit(RawSplit):
+    """A split of a prepared data set.
+
+    Args:
+        name: the split, as TensorFlow Datasets has it: `train`, `train[:80%]`, `train+test`.
+        parts: its examples in order.
+        record_format: how the files are read.
+        feature: the image.
+        origin: the data set and its folder, for messages.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parts: Sequence[Part],
+        record_format: RecordFormat,
+        feature: ImageFeature,
+        origin: str,
+    ):
+        self.name = name
+        self.channels = feature.channels
+        self.image_shape = feature.shape
+        self.origin = origin
+        self._feature = feature
+        self._parts = parts
+        lengths = [len(part.known.sizes[part.records]) for part in parts]
+        self.size = sum(lengths)
+        self._part = np.repeat(np.arange(len(parts)), lengths)
+        self._record = np.concatenate(
+            [np.arange(len(part.known.sizes))[part.records] for part in parts]
+        )
+        self._sizes = np.concatenate([part.known.sizes[part.records] for part in parts])
+        self._checksums = np.concatenate([part.known.checksums[part.records] for part in parts])
+        labels = np.concatenate([part.known.labels[part.records] for part in parts])
+        self.labels = labels.astype(np.int32)
+
+        # A file stays open while a thread reads it, also when it has fallen out of the cache.
+        @functools.lru_cache(maxsize=_open_files())
+        def file(part: int) -> RecordFile:
+            return record_format.open(parts[part].path, parts[part].known.sizes)
+
+        self._file = file
+
+    def decode(self, index: int) -> NDArray[np.uint8]:
+        """Reads and decodes one image `[h, w, channels]`; see `RawSplit`."""
+        part, record = int(self._part[index]), int(self._record[index])
+        try:
+            content = self._file(part).read(record)
+            if google_crc32c.value(content) != self._checksums[index]:
+                raise ValueError("it is not what it was when the data set was opened first")
+            (encoded,) = features(content)[self._feature.key].bytes_list.value
+            image = decode_image(encoded, self.channels)
+            if self.image_shape not in (None, image.shape):
+                raise ValueError(f"the image is {image.shape}, not {self.image_shape}")
+            return image
+        # Decoders raise errors of every kind for data that is broken.
+        except Exception as error:
+            said = " ".join(str(error).split()) or repr(error)
+            raise DataError(
+                f"record {record} of {self._parts[part].path} cannot be used: {said}"
+            ) from error
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """8 hex digits of the examples in their order: bytes, CRC-32C and label of each record.
+
+        The contents are those that the index was made of, each record read as a whole; a file that
+        changed since then is read again when the split is opened if its size or its time changed.
+        The name, the version and the place of the data set, the files' format and how examples are
+        parted into them change nothing; which feature is the image does.
+        """
+        crc = zlib.crc32(json.dumps([self._feature.key, self.channels]).encode())
+        crc = zlib.crc32(self._sizes.astype("<i8").data, crc)
+        crc = zlib.crc32(self._checksums.astype("<u4").data, crc)
+        return f"{zlib.crc32(self.labels.astype('<i4').data, crc):08x}"
+
+
+def decode_image(encoded: bytes, channels: int) -> NDArray[np.uint8]:
+    """Decodes an encoded image, converted to `channels` if it has others; uint8 `[h, w, channels]`.
+
+    Alpha that is not wanted is dropped, colours become grey as ITU-R 601-2 has it.
+
+    Raises:
+        Exception: it is no whole PNG, JPEG, BMP or GIF image of 8 bits; Pillow's errors are many.
+    """
+    try:
+        image: Image.Image = Image.open(io.BytesIO(encoded), formats=_FORMATS)
+    except UnidentifiedImageError as error:
+        raise ValueError("the image is no PNG, JPEG, BMP or GIF") from error
+    if image.mode[0] in "IF":
+        raise ValueError(f"the image has more than 8 bits (Pillow's mode {image.mode})")
+    if image.mode != MODES[channels]:
+        image = image.convert(MODES[channels])
+    return np.asarray(image).reshape(image.height, image.width, channels)
+
+
+def _open_files() -> int:
+    """How many files a split keeps open: a run has two splits, and needs files for other things."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = 4096
+    return most if limit == resource.RLIM_INFINITY else max(1, min(most, limit // 4))
