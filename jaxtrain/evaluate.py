@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxtrain import checkpoint, data, predictor, workdir
 from jaxtrain.config import Config, EvalRequest, apply_overrides
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.evaluation import Evaluator, Results
 from jaxtrain.predictor import Predictor
 from jaxtrain.report import Console, open_console
@@ -25,8 +25,8 @@ def evaluate(request: EvalRequest) -> dict[str, Any]:
     began = time.perf_counter()
     stored = workdir.read_run(request.workdir)
     config = apply_overrides(stored.config, request.overrides)
-    directory, step = _locate(stored.path / "checkpoints", request.checkpoint)
-    model = predictor.load(directory, step)
+    directory, model = _load(stored.path / "checkpoints", request.checkpoint)
+    step = model.step
     split = data.open_split(config.data, _split_name(request, config), len(model.class_names))
     _check_shape(model, split)
     with contextlib.closing(open_console(sys.stderr, time.perf_counter)) as console:
@@ -56,6 +56,7 @@ def _results(
     """The exact pass, per example and summed up."""
     evaluator = Evaluator(
         model=model.model,
+        normalise=model.normalise,
         task=model.task,
         split=split,
         config=config.data,
@@ -78,6 +79,17 @@ def _split_name(request: EvalRequest, config: Config) -> str:
     if "data.eval_split" in request.overrides:
         return config.data.eval_split
     return data.eval_split_name(config.data)
+
+
+def _load(checkpoints: pathlib.Path, which: str) -> tuple[pathlib.Path, Predictor]:
+    """The model of a checkpoint, and the folder of that; looks again if a live run removed it."""
+    while True:
+        directory, step = _locate(checkpoints, which)
+        try:
+            return directory, predictor.load(directory, step)
+        except CheckpointError:
+            if step in checkpoint.list_steps(directory):
+                raise
 
 
 def _locate(checkpoints: pathlib.Path, which: str) -> tuple[pathlib.Path, int]:

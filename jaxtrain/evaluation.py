@@ -15,7 +15,7 @@ from jaxtrain.feed import Feed
 from jaxtrain.models import Model
 from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.mesh import pad_rows
-from jaxtrain.step import eval_step
+from jaxtrain.step import Normalise, eval_step
 from jaxtrain.tasks import Task
 
 Results = dict[str, np.ndarray]
@@ -28,6 +28,7 @@ class Evaluator:
         self,
         *,
         model: Model,
+        normalise: Normalise,
         task: Task,
         split: data.Split,
         config: DataConfig,
@@ -39,6 +40,7 @@ class Evaluator:
 
         Args:
             model: the network.
+            normalise: what it sees of an image.
             task: what is kept of each example.
             split: the examples.
             config: where they are kept.
@@ -52,7 +54,7 @@ class Evaluator:
         rows = pad_rows(min(batch_size, split.size), mesh)
         self._indices = data.eval_indices(split.size, rows)
         self._feed = Feed(split, config, mesh)
-        step = functools.partial(eval_step, model, task)
+        step = functools.partial(eval_step, model, normalise, task)
         self._step = self._feed.compile(step, variables, rows)
 
     def results(self, variables: Any, tick: Callable[[int, int], None]) -> Results:

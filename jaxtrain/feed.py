@@ -1,6 +1,7 @@
 """How a split's batches reach a compiled step: from the devices' memory or from the host's."""
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
 from typing import Any
 
 import jax
@@ -10,8 +11,9 @@ from jax.sharding import Mesh
 from jaxtrain import data
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.parallel.compile import compile_step
+from jaxtrain.parallel.loop import repeated
 from jaxtrain.parallel.mesh import over_columns, over_rows, replicated
-from jaxtrain.step import Resident, gather, repeated
+from jaxtrain.step import Resident, gather
 
 # With data.cache=auto, a split that takes no more than this stays on the devices. CPU devices
 # share the host's memory, so there the copies are added up.
@@ -24,19 +26,21 @@ Compiled = Callable[[Any, Any], Any]
 class Feed:
     """Batches of one split.
 
-    A resident split is copied to every device once, and a batch is then int32 indices `[batch]`;
-    otherwise a batch is a `data.Batch` of NumPy arrays, read ahead in threads.
+    A resident split is read and copied to every device once, and a batch is then int32 indices
+    `[batch]`; otherwise a batch is a `data.Batch` of NumPy arrays, read ahead in threads.
     """
 
     def __init__(self, split: data.Split, config: DataConfig, mesh: Mesh) -> None:
-        """Copies the split to the devices if `is_resident` says so."""
+        """Begins to copy the split to the devices if `is_resident` says so."""
         self._split = split
         self._config = config
         self._mesh = mesh
-        self._resident: Resident | None = None
+        self._resident: futures.Future[Resident] | None = None
         if is_resident(split, config.cache, mesh):
-            host = Resident(split.images, split.labels)
-            self._resident = jax.device_put(host, replicated(mesh))
+            # Beside the compilation, for which the shapes are enough.
+            pool = futures.ThreadPoolExecutor(1)
+            self._resident = pool.submit(_copied, split, mesh)
+            pool.shutdown(wait=False)
 
     def compile(self, step: Step, state: Any, rows: int, *, donate: bool = False) -> Compiled:
         """Compiles `step(state, batch)` for this feed's batches.
@@ -49,6 +53,9 @@ class Feed:
 
         Returns:
             A function of (state, one element of `batches`).
+
+        Raises:
+            DataError: the split was to be copied to the devices, and cannot be read.
         """
 
         def with_batch(state: Any, resident: Resident | None, feed: Any) -> Any:
@@ -74,6 +81,9 @@ class Feed:
         Returns:
             A function of (state, one feed of `calls`) that gives the last step's results. They
             do not depend on how the steps are parted into calls.
+
+        Raises:
+            DataError: as for `compile`.
         """
         if most == 1:
             return self.compile(step, state, rows, donate=True)
@@ -126,10 +136,11 @@ class Feed:
     def _compile(
         self, step: Callable[..., Any], state: Any, feed: Any, sharding: Any, donate: bool
     ) -> Compiled:
-        resident = self._resident
+        abstract = None if self._resident is None else _abstract_resident(self._split)
         compiled = compile_step(
-            step, self._mesh, state, resident, feed, feed_sharding=sharding, donate=donate
+            step, self._mesh, state, abstract, feed, feed_sharding=sharding, donate=donate
         )
+        resident = None if self._resident is None else self._resident.result()
         return lambda state, feed: compiled(state, resident, feed)
 
     def _abstract_batch(self, rows: int) -> data.Batch:
@@ -142,12 +153,26 @@ class Feed:
 
 
 def is_resident(split: data.Split, cache: str, mesh: Mesh) -> bool:
-    """Whether `data.cache` puts this split on the devices."""
+    """Whether `data.cache` puts this split on the devices; never one that is random to read."""
+    if split.random:
+        return False
     if cache != "auto":
         return cache == "device"
     devices = mesh.devices.ravel()
     copies = len(devices) if devices[0].platform == "cpu" else 1
     return split.nbytes * copies <= AUTO_RESIDENT_BYTES
+
+
+def _copied(split: data.Split, mesh: Mesh) -> Resident:
+    resident: Resident = jax.device_put(Resident(split.images, split.labels), replicated(mesh))
+    return resident
+
+
+def _abstract_resident(split: data.Split) -> Resident:
+    return Resident(
+        image=jax.ShapeDtypeStruct((split.size, *split.image_shape), np.uint8),
+        label=jax.ShapeDtypeStruct((split.size,), np.int32),
+    )
 
 
 def _indices(*shape: int) -> jax.ShapeDtypeStruct:

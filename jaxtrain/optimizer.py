@@ -56,16 +56,16 @@ OPTIMIZERS = {
 _COMMON = frozenset({"name", "learning_rate", "weight_decay", "decay_rules", "clip_norm"})
 
 
-def build(config: OptimizerConfig, schedule: Schedule, params: Any) -> optax.GradientTransformation:
-    """The gradient transformation.
+def build(config: OptimizerConfig, params: Any) -> optax.GradientTransformation:
+    """The gradient transformation, whose result times the learning rate is to be subtracted.
 
     The order is clipping, then the optimizer, with weight decay added to the gradient before it
     (sgd, adam: L2 regularisation) or to its update after it (adamw: decoupled, Loshchilov and
-    Hutter, 2019), then the learning rate.
+    Hutter, 2019). The rate is left to the step, which knows how many updates are behind it, even
+    where some were skipped.
 
     Args:
         config: the `optimizer` section.
-        schedule: finished updates to learning rate.
         params: the parameters, abstract or not; their names are matched with the rules.
 
     Raises:
@@ -77,7 +77,7 @@ def build(config: OptimizerConfig, schedule: Schedule, params: Any) -> optax.Gra
     refuse_unread("optimizer", config, _COMMON, choice.reads)
     clip = [] if config.clip_norm is None else [optax.clip_by_global_norm(config.clip_norm)]
     parts = choice.build(config, _decay(config, params))
-    return optax.chain(*clip, *parts, optax.scale_by_learning_rate(schedule))
+    return optax.chain(*clip, *parts)
 
 
 def _decay(config: OptimizerConfig, params: Any) -> optax.GradientTransformation:

@@ -11,6 +11,7 @@ from jaxtrain.config import Config, from_dict
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.models import Model
 from jaxtrain.parallel.mesh import data_mesh, local_devices, on_mesh
+from jaxtrain.step import Normalise, normalisation
 from jaxtrain.tasks import CLASSIFICATION, Task
 
 
@@ -20,6 +21,7 @@ class Predictor:
 
     Attributes:
         model: the network.
+        normalise: what it sees of an image.
         task: what is made of its logits.
         variables: `TrainState.model`.
         abstract: its shapes, dtypes and shardings.
@@ -31,6 +33,7 @@ class Predictor:
     """
 
     model: Model
+    normalise: Normalise
     task: Task
     variables: Any
     abstract: Any
@@ -66,5 +69,14 @@ def load(directory: pathlib.Path, step: int) -> Predictor:
     abstract = on_mesh(state.abstract_model(model, image_shape, len(class_names)), mesh)
     variables = checkpoint.restore_model(directory, step, abstract)
     return Predictor(
-        model, CLASSIFICATION, variables, abstract, mesh, class_names, image_shape, step, config
+        model=model,
+        normalise=normalisation(config.data, image_shape),
+        task=CLASSIFICATION,
+        variables=variables,
+        abstract=abstract,
+        mesh=mesh,
+        class_names=class_names,
+        image_shape=image_shape,
+        step=step,
+        config=config,
     )

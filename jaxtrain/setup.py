@@ -10,15 +10,15 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxtrain import data, models, optimizer, plan, state
+from jaxtrain import augment, data, models, optimizer, plan, state, tasks
 from jaxtrain.config import Config, to_dict
+from jaxtrain.config.schema import TrainConfig
 from jaxtrain.errors import UsageError
 from jaxtrain.feed import is_resident
 from jaxtrain.parallel.compile import one_call
 from jaxtrain.parallel.mesh import data_mesh, local_devices, memory_bytes, on_mesh, replicated
 from jaxtrain.state import TrainState
-from jaxtrain.step import Fixed
-from jaxtrain.tasks import CLASSIFICATION
+from jaxtrain.step import Fixed, normalisation
 
 # Saves a tenth of the time of a small MLP's step.
 _STEPS_PER_CALL = 10
@@ -86,25 +86,46 @@ def build(config: Config, devices: int | None = None) -> Run:
     dataset = data.open_dataset(config.data)
     sampler = data.Sampler(dataset.train.size, config.train.batch_size, config.seed)
     run_plan = build_plan(config, dataset.train.size)
-    _check_divides(config.train.batch_size, devices or mesh.size)
+    _check_divides(config.train, devices or mesh.size)
     schedule = build_schedule(config, run_plan)
     model = models.build(config.model, dataset.num_classes)
-    variables = state.abstract_model(model, dataset.train.image_shape, dataset.num_classes)
+    image_shape = dataset.train.image_shape
+    variables = state.abstract_model(model, image_shape, dataset.num_classes)
     _check_memory(variables, mesh)
-    transformation = optimizer.build(config.optimizer, schedule, variables["params"])
-    fixed = Fixed(model, CLASSIFICATION, transformation, schedule, config.report.every_steps)
-    create = functools.partial(
-        state.create, model, transformation, image_shape=dataset.train.image_shape
+    transformation = optimizer.build(config.optimizer, variables["params"])
+    convolves = state.has_convolution(model, variables, image_shape)
+    fixed = Fixed(
+        model=model,
+        augment=_augment(config.data.augment, image_shape),
+        normalise=normalisation(config.data, image_shape),
+        loss=_loss(config, dataset),
+        optimizer=transformation,
+        schedule=schedule,
+        report_steps=config.report.every_steps,
+        accumulate=config.train.accumulate,
+        unroll=convolves and mesh.devices.flat[0].platform == "cpu",
     )
+    create = functools.partial(state.create, model, transformation, image_shape=image_shape)
     abstract = on_mesh(jax.eval_shape(create, seed=np.uint32(config.seed)), mesh)
     _check_memory(abstract, mesh)
-    steps_per_call = _steps_per_call(config, dataset.train, model, variables, mesh)
+    steps_per_call = _steps_per_call(config, dataset.train, mesh, convolves=convolves)
     return Run(config, dataset, sampler, run_plan, mesh, fixed, create, abstract, steps_per_call)
 
 
-def _steps_per_call(
-    config: Config, split: data.Split, model: models.Model, variables: Any, mesh: Mesh
-) -> int:
+def _augment(text: str, image_shape: tuple[int, ...]) -> augment.Augment:
+    made = augment.build(text)
+    made.check(image_shape)
+    return made
+
+
+def _loss(config: Config, dataset: data.Dataset) -> tasks.Loss:
+    weights = tasks.parse_class_weights(
+        config.data.class_weights, dataset.train.labels, dataset.num_classes
+    )
+    return tasks.training_loss(config.train.label_smoothing, weights)
+
+
+def _steps_per_call(config: Config, split: data.Split, mesh: Mesh, *, convolves: bool) -> int:
     """`train.steps_per_call`, or what suits the model and the place of the data.
 
     Raises:
@@ -119,7 +140,6 @@ def _steps_per_call(
             f"train.steps_per_call={asked} needs the examples on the devices; set "
             "data.cache=device, or train.steps_per_call=1"
         )
-    convolves = resident and state.has_convolution(model, variables, split.image_shape)
     if asked and convolves and mesh.devices.flat[0].platform == "cpu":
         # 20 times, with jax 0.10.2
         raise UsageError(
@@ -129,16 +149,19 @@ def _steps_per_call(
     return asked or (_STEPS_PER_CALL if resident and not convolves else 1)
 
 
-def _check_divides(batch_size: int, devices: int) -> None:
-    """Refuses a batch that does not divide over the devices.
+def _check_divides(config: TrainConfig, devices: int) -> None:
+    """Refuses a batch that does not divide over the devices and the parts of a step.
 
     Raises:
         UsageError: names the nearest sizes that do.
     """
-    if batch_size % devices:
-        near = sorted(set(plan.nearest_divisible(batch_size, devices)))
+    size, parts = config.batch_size, config.accumulate
+    if size % (devices * parts):
+        near = sorted(set(plan.nearest_divisible(size, devices * parts)))
+        over = [f"{devices} devices"] if devices > 1 or parts == 1 else []
+        over += [f"train.accumulate={parts} parts"] if parts > 1 else []
         raise UsageError(
-            f"train.batch_size={batch_size} does not divide over {devices} devices; "
+            f"train.batch_size={size} does not divide over {' and '.join(over)}; "
             f"try {' or '.join(map(str, near))}"
         )
 

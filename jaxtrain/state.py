@@ -12,6 +12,7 @@ import optax
 
 from jaxtrain import keys
 from jaxtrain.errors import UsageError
+from jaxtrain.loss_scale import LossScale
 from jaxtrain.models import Model
 from jaxtrain.tasks import Interval
 
@@ -28,6 +29,7 @@ class TrainState:
         opt_state: Optax's state.
         interval: sums of the report interval that is under way; part of the state, so that a run
             resumed in the middle of an interval reports the same numbers.
+        loss_scale: None unless the model computes in float16.
     """
 
     step: jax.Array
@@ -36,6 +38,7 @@ class TrainState:
     collections: Any
     opt_state: Any
     interval: Interval
+    loss_scale: LossScale | None
 
     @property
     def model(self) -> dict[str, Any]:
@@ -50,6 +53,7 @@ class TrainState:
             "seed": self.seed,
             "opt_state": self.opt_state,
             "interval": self.interval,
+            "loss_scale": self.loss_scale,
         }
 
     @classmethod
@@ -140,6 +144,7 @@ def create(
         seed=jnp.asarray(seed, jnp.uint32),
         opt_state=optimizer.init(variables["params"]),
         interval=Interval.empty(),
+        loss_scale=LossScale.create() if model.dtype == jnp.float16 else None,
         **variables,
     )
 

@@ -9,11 +9,58 @@ import jax.numpy as jnp
 import optax
 
 from jaxtrain import keys
+from jaxtrain.augment import Augment
+from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import Batch
+from jaxtrain.errors import UsageError
 from jaxtrain.models import Model
 from jaxtrain.optimizer import Schedule
+from jaxtrain.parallel.loop import summed
 from jaxtrain.state import TrainState
-from jaxtrain.tasks import Interval, Task
+from jaxtrain.tasks import Interval, Loss, Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalise:
+    """Images as the network takes them: `(image - mean) / std` of images in 0..1.
+
+    Attributes:
+        mean: one number, or one a channel.
+        std: likewise.
+    """
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __call__(self, image: jax.Array) -> jax.Array:
+        """Float32 `[batch, H, W, C]` from uint8, or from floats that are in 0..1 already."""
+        image = unit_interval(image)
+        if self.mean != (0.0,):
+            image -= jnp.asarray(self.mean, jnp.float32).reshape(1, 1, 1, -1)
+        if self.std != (1.0,):
+            image /= jnp.asarray(self.std, jnp.float32).reshape(1, 1, 1, -1)
+        return image
+
+
+def normalisation(config: DataConfig, image_shape: tuple[int, ...]) -> Normalise:
+    """`data.mean` and `data.std` for images of `image_shape`, `(H, W, C)`.
+
+    Raises:
+        UsageError: neither one number nor one a channel.
+    """
+    for name in ("mean", "std"):
+        values = getattr(config, name)
+        if values is not None and len(values) not in (1, image_shape[-1]):
+            raise UsageError(
+                f"data.{name}={values} holds {len(values)} numbers, but images have "
+                f"{image_shape[-1]} channels; give one number, or one a channel"
+            )
+    return Normalise(config.mean or (0.0,), config.std or (1.0,))
+
+
+def unit_interval(image: jax.Array) -> jax.Array:
+    """uint8 images to float32 in 0..1; floats stay as they are."""
+    return image.astype(jnp.float32) / 255.0 if image.dtype == jnp.uint8 else image
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,17 +69,25 @@ class Fixed:
 
     Attributes:
         model: the network.
-        task: its loss and results.
-        optimizer: gradients to updates.
-        schedule: finished updates to learning rate, the one inside `optimizer`.
+        augment: random changes of training images.
+        normalise: what the network sees of an image.
+        loss: the training loss of each example.
+        optimizer: gradients to updates, for a learning rate of 1.
+        schedule: finished updates to learning rate.
         report_steps: updates in a report interval; 0 when only the last step reports.
+        accumulate: parts of a batch that are computed one after the other.
+        unroll: whether those are compiled without a loop.
     """
 
     model: Model
-    task: Task
+    augment: Augment
+    normalise: Normalise
+    loss: Loss
     optimizer: optax.GradientTransformation
     schedule: Schedule
     report_steps: int
+    accumulate: int
+    unroll: bool
 
 
 class StepMetrics(NamedTuple):
@@ -57,9 +112,12 @@ def gather(resident: Resident, index: jax.Array) -> Batch:
     return Batch(image=resident.image[safe], label=resident.label[safe], mask=mask, row=row)
 
 
-def normalise(image: jax.Array) -> jax.Array:
-    """uint8 `[batch, H, W, C]` to float32 in 0..1; floats stay as they are."""
-    return image.astype(jnp.float32) / 255.0 if image.dtype == jnp.uint8 else image
+class _Outputs(NamedTuple):
+    """What the loss function gives beside its value."""
+
+    loss: jax.Array
+    logits: jax.Array
+    collections: Any
 
 
 def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
@@ -75,54 +133,111 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
         including it.
     """
     step = state.step + 1
-    key = keys.step_key(state.seed, step, "dropout")
-    image = normalise(batch.image)
+    rate = jnp.asarray(fixed.schedule(state.step), jnp.float32)
+    examples = jnp.maximum(batch.mask.sum(dtype=jnp.float32), 1.0)
 
-    def loss_fn(params: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array, Any]]:
+    def loss_fn(params: Any, part: Batch) -> tuple[jax.Array, _Outputs]:
+        image = unit_interval(part.image)
+        image = fixed.augment(keys.step_key(state.seed, step, "augment"), image, part.row)
         logits, collections = fixed.model.apply(
-            params, state.collections, image, row=batch.row, key=key
+            params,
+            state.collections,
+            fixed.normalise(image),
+            row=part.row,
+            key=keys.step_key(state.seed, step, "dropout"),
+            mask=part.mask,
         )
-        loss = fixed.task.loss(logits, batch.label)
-        mean = jnp.where(batch.mask, loss, 0.0).sum() / jnp.maximum(
-            batch.mask.sum(dtype=jnp.float32), 1.0
-        )
-        return mean, (loss, logits, collections)
+        loss = fixed.loss(logits, part.label)
+        mean = jnp.where(part.mask, loss, 0.0).sum() / examples
+        scaled = mean if state.loss_scale is None else mean * state.loss_scale.scale
+        return scaled, _Outputs(loss, logits, collections)
 
-    grad_fn = jax.grad(loss_fn, has_aux=True)
-    gradients, (loss, logits, collections) = grad_fn(state.params)
-    updates, opt_state = fixed.optimizer.update(gradients, state.opt_state, state.params)
-    interval = _continued(fixed, state).merge(
-        Interval.from_model_output(
-            loss=loss, logits=logits, label=batch.label, mask=batch.mask, step=step
-        )
+    gradients, outputs, batch = _gradients(fixed, loss_fn, state, batch)
+    interval = Interval.from_model_output(
+        loss=outputs.loss, logits=outputs.logits, label=batch.label, mask=batch.mask, step=step
     )
+    loss_scale = state.loss_scale
+    if loss_scale is not None:
+        gradients, loss_scale, hopeless = loss_scale.unscaled(gradients)
+        interval = interval.replace(bad_step=jnp.where(hopeless, step, interval.bad_step))
+    updates, opt_state = fixed.optimizer.update(gradients, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, jax.tree.map(lambda u: -rate * u, updates))
+    learned = (params, outputs.collections, opt_state)
+    if loss_scale is not None:
+        learned = loss_scale.unless_skipped(
+            learned, (state.params, state.collections, state.opt_state)
+        )
+    interval = _continued(fixed, state).merge(interval)
     new_state = TrainState(
         step=step,
         seed=state.seed,
-        params=optax.apply_updates(state.params, updates),
-        collections=collections,
-        opt_state=opt_state,
+        params=learned[0],
+        collections=learned[1],
+        opt_state=learned[2],
         interval=interval,
+        loss_scale=loss_scale,
     )
-    return new_state, StepMetrics(interval, jnp.asarray(fixed.schedule(state.step), jnp.float32))
+    return new_state, StepMetrics(interval, rate)
 
 
-def repeated(
-    step: Callable[[jax.Array, Any], tuple[Any, Any]], state: Any, count: jax.Array
-) -> tuple[Any, Any]:
-    """What `step(i, state)` gives after `count` turns, i from 0.
+def _gradients(
+    fixed: Fixed,
+    loss_fn: Callable[[Any, Batch], tuple[jax.Array, _Outputs]],
+    state: TrainState,
+    batch: Batch,
+) -> tuple[Any, _Outputs, Batch]:
+    """The batch's gradients, the outputs of its examples, and the batch in their order.
 
-    The count is not known to the compiler, so that a step is computed in the same way in a run of
-    any length.
-
-    Returns:
-        The last state, and the last metrics (zeros if `count` is 0).
+    With `accumulate` N, part k holds the rows r with r % N = k, which leaves every row on its
+    device. Each part starts from the same collections, and what they make of them is averaged by
+    their unmasked rows: batch statistics move once an update, by the mean of the parts'.
     """
-    step = jax.jit(step)  # traced once
-    _, metrics = jax.eval_shape(step, 0, state)
-    first = state, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), metrics)
-    last: tuple[Any, Any] = jax.lax.fori_loop(0, count, lambda i, kept: step(i, kept[0]), first)
-    return last
+    grad_fn = jax.grad(loss_fn, has_aux=True)
+    if fixed.accumulate == 1:
+        gradients, outputs = grad_fn(state.params, batch)
+        return gradients, outputs, batch
+
+    def of_part(part: Batch) -> tuple[Any, Any]:
+        gradients, outputs = grad_fn(state.params, part)
+        weight = part.mask.sum(dtype=jnp.float32) / jnp.maximum(count, 1.0)
+        floats, others = _by_kind(outputs.collections)
+        floats = [leaf * weight for leaf in floats]
+        return (gradients, floats), (outputs.loss, outputs.logits, others)
+
+    count = batch.mask.sum(dtype=jnp.float32)
+    parts = jax.tree.map(lambda x: _strided(x, fixed.accumulate), batch)
+    (gradients, floats), (loss, logits, others) = summed(of_part, parts, unroll=fixed.unroll)
+    old, _ = _by_kind(state.collections)
+    floats = [jnp.where(count > 0, *pair) for pair in zip(floats, old, strict=True)]
+    collections = _from_kinds(state.collections, floats, [leaf[-1] for leaf in others])
+    loss, logits, batch = jax.tree.map(_joined, (loss, logits, parts))
+    return gradients, _Outputs(loss, logits, collections), batch
+
+
+def _is_float(leaf: jax.Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def _by_kind(tree: Any) -> tuple[list[jax.Array], list[jax.Array]]:
+    """The leaves that an average can be taken of, and the others."""
+    leaves = jax.tree.leaves(tree)
+    return [x for x in leaves if _is_float(x)], [x for x in leaves if not _is_float(x)]
+
+
+def _from_kinds(like: Any, floats: list[jax.Array], others: list[jax.Array]) -> Any:
+    """The inverse of `_by_kind`, for a tree of the same structure."""
+    left = {True: iter(floats), False: iter(others)}
+    return jax.tree.map(lambda leaf: next(left[_is_float(leaf)]), like)
+
+
+def _strided(rows: jax.Array, parts: int) -> jax.Array:
+    """`[batch, ...]` as `[parts, batch / parts, ...]`, row r in part r % parts."""
+    return rows.reshape(-1, parts, *rows.shape[1:]).swapaxes(0, 1)
+
+
+def _joined(parts: jax.Array) -> jax.Array:
+    """The inverse of `_strided`."""
+    return parts.swapaxes(0, 1).reshape(-1, *parts.shape[2:])
 
 
 def _continued(fixed: Fixed, state: TrainState) -> Interval:
@@ -134,12 +249,13 @@ def _continued(fixed: Fixed, state: TrainState) -> Interval:
 
 
 def eval_step(
-    model: Model, task: Task, variables: dict[str, Any], batch: Batch
+    model: Model, normalise: Normalise, task: Task, variables: dict[str, Any], batch: Batch
 ) -> dict[str, jax.Array]:
     """Per-example results of one batch.
 
     Args:
         model: the network.
+        normalise: what it sees of an image.
         task: what is kept of its logits.
         variables: `TrainState.model`, parameters and collections.
         batch: the global batch.
@@ -153,5 +269,6 @@ def eval_step(
         normalise(batch.image),
         row=batch.row,
         key=None,
+        mask=batch.mask,
     )
     return {**task.results(logits, batch.label), "mask": batch.mask}

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxtrain.errors import UsageError
+
 
 @flax.struct.dataclass
 class Interval(clu.metrics.Metric):
@@ -74,17 +76,19 @@ class Interval(clu.metrics.Metric):
         return {"loss": float(self.loss) / count, "accuracy": int(self.correct) / count}
 
 
+# (logits float32 `[batch, classes]`, label int32 `[batch]`) to float32 `[batch]`
+Loss = Callable[[jax.Array, jax.Array], jax.Array]
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """One kind of learning problem.
 
     Attributes:
-        loss: (logits float32 `[batch, classes]`, label int32 `[batch]`) to float32 `[batch]`.
         results: (logits, label) to the per-example arrays that evaluation collects, all `[batch]`.
         summary: those arrays over a whole split, as NumPy `[examples]`, to plain numbers.
     """
 
-    loss: Callable[[jax.Array, jax.Array], jax.Array]
     results: Callable[[jax.Array, jax.Array], dict[str, jax.Array]]
     summary: Callable[[Mapping[str, np.ndarray]], dict[str, Any]]
 
@@ -92,6 +96,60 @@ class Task:
 def softmax_loss(logits: jax.Array, label: jax.Array) -> jax.Array:
     """Cross-entropy of a softmax, each example's own: float32 `[batch]`, in nats."""
     return optax.softmax_cross_entropy_with_integer_labels(logits, label)
+
+
+def training_loss(label_smoothing: float, class_weights: tuple[float, ...] | None) -> Loss:
+    """The softmax loss to train on.
+
+    Args:
+        label_smoothing: share s of the target that is spread over all K classes, the right one
+            too: 1 - s + s / K for it (Szegedy et al., 2016).
+        class_weights: factors on the losses of the examples of each class.
+    """
+
+    def loss_fn(logits: jax.Array, label: jax.Array) -> jax.Array:
+        loss = softmax_loss(logits, label)
+        if label_smoothing:
+            uniform = -jax.nn.log_softmax(logits).mean(-1)
+            loss = (1.0 - label_smoothing) * loss + label_smoothing * uniform
+        if class_weights is not None:
+            loss *= jnp.asarray(class_weights, jnp.float32)[label]
+        return loss
+
+    return loss_fn
+
+
+def parse_class_weights(
+    text: str | None, labels: np.ndarray, num_classes: int
+) -> tuple[float, ...] | None:
+    """`data.class_weights` as numbers.
+
+    Args:
+        text: `balanced`, one number a class, or None. Balanced is N / (K x the class's examples),
+            whose mean over the N examples is 1; a class without examples gets 0.
+        labels: int32 `[N]`, of the training examples.
+        num_classes: K.
+
+    Raises:
+        UsageError: neither of these.
+    """
+    if text is None:
+        return None
+    if text == "balanced":
+        counts = np.bincount(labels, minlength=num_classes)
+        weights = len(labels) / (num_classes * np.maximum(counts, 1)) * (counts > 0)
+        return tuple(weights.tolist())
+    try:
+        numbers = tuple(float(part) for part in text.strip("()").split(","))
+    except ValueError:
+        numbers = ()
+    fits = len(numbers) == num_classes and all(0 <= number < np.inf for number in numbers)
+    if not fits or not any(numbers):
+        raise UsageError(
+            f"data.class_weights={text!r} must be balanced, or {num_classes} numbers of 0 or more, "
+            "one a class, as in 1,2.5,..."
+        )
+    return numbers
 
 
 def classification_results(logits: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
@@ -122,4 +180,4 @@ def classification_summary(results: Mapping[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-CLASSIFICATION = Task(softmax_loss, classification_results, classification_summary)
+CLASSIFICATION = Task(classification_results, classification_summary)

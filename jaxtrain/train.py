@@ -23,6 +23,7 @@ from jaxtrain.session import Metrics, Record, SentCall, Session
 from jaxtrain.setup import Run
 from jaxtrain.state import TrainState
 from jaxtrain.step import StepMetrics, train_step
+from jaxtrain.tasks import CLASSIFICATION
 
 Update = Callable[[TrainState, Any], tuple[TrainState, StepMetrics]]
 
@@ -143,7 +144,8 @@ def _compile_update(run: Run, feed: Feed) -> Update:
 def _compile_evaluator(run: Run) -> Evaluator:
     return Evaluator(
         model=run.fixed.model,
-        task=run.fixed.task,
+        normalise=run.fixed.normalise,
+        task=CLASSIFICATION,
         split=run.dataset.eval,
         config=run.config.data,
         batch_size=run.config.eval.batch_size,

@@ -2,9 +2,15 @@
 
     python scripts/benchmark.py accuracy    test accuracy of configs/mnist_mlp.py over five seeds
     python scripts/benchmark.py loop        the training loop over a bare step; what a save costs
+    python scripts/benchmark.py resnet_loop the same of configs/mnist_resnet.py, without the saves
     python scripts/benchmark.py start       process start to first finished step
     python scripts/benchmark.py keras       the whole command over Keras's time; needs keras
-    python scripts/benchmark.py --all       all of them (about ten minutes on two cores)
+    python scripts/benchmark.py --all       all of them (about a quarter of an hour on two cores)
+
+The accuracy of another recipe, with any flag of `jaxtrain train` after `--`:
+
+    python scripts/benchmark.py accuracy --recipe=mnist_resnet --runs=3
+    python scripts/benchmark.py accuracy --recipe=fashion_mnist_resnet --runs=3
 
 Run it with the Python that jaxtrain is installed in. It ends with a Markdown table of medians, with
 the least and the greatest value in brackets. What is compared takes turns, so that other load on
@@ -33,7 +39,8 @@ from jaxtrain import data
 from jaxtrain.config import load_recipe, resolve
 
 HERE = pathlib.Path(__file__).parent
-RECIPE = HERE.parent / "configs" / "mnist_mlp.py"
+RECIPE = "mnist_mlp"
+TARGETS = {RECIPE: "≥ 98.4 %", "mnist_resnet": "≥ 99.6 %", "fashion_mnist_resnet": "≥ 94 %"}
 SEEDS = range(5)
 PACKAGES = ("jaxtrain", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "keras")
 
@@ -61,43 +68,68 @@ class Row(NamedTuple):
     runs: str
 
 
-def accuracy(runs: int) -> list[Row]:
+def accuracy(runs: int, recipe: str = RECIPE, flags: Sequence[str] = ()) -> list[Row]:
     """Test accuracy at the last step, once a seed; it depends on nothing else."""
-    config, _ = resolve(load_recipe(str(RECIPE)), {})
-    values = []
+    config, _ = resolve(load_recipe(recipe), {})
+    values, minutes = [], []
     for seed in SEEDS[:runs]:
         with workdir() as path:
-            result = train(path, f"--config.seed={seed}")
+            result = train(path, f"--config.seed={seed}", *flags, recipe=recipe)
         values.append(100 * result["eval"]["accuracy"])
-        say(f"seed {seed}: {values[-1]:.2f} % after {result['step']} steps")
+        minutes.append(result["seconds"] / 60)
+        say(f"seed {seed}: {values[-1]:.2f} % after {result['step']} steps, {minutes[-1]:.1f} min")
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
     listed = ", ".join(f"{value:.2f}" for value in values)
     return [
         Row(
-            f"MNIST test accuracy, last step of {config.train.epochs:g} epochs, no augmentation",
+            f"{recipe}: test accuracy, last step of {config.train.epochs:g} epochs",
             f"**{statistics.mean(values):.2f} %** ± {deviation:.2f} ({listed})",
-            "98.4 %",
+            TARGETS.get(recipe, ""),
             f"{len(values)} seeds, mean ± standard deviation",
-        )
+        ),
+        Row(f"{recipe}: minutes", spread(minutes, ".1f"), "", "the same"),
     ]
 
 
 def loop(runs: int) -> list[Row]:
     """Speed of the training loop between saves over a bare step's, and what a save costs."""
+    return [*loop_ratio(runs, RECIPE, chunk=50, group=4, groups=20), *saves(runs)]
+
+
+def resnet_loop(runs: int) -> list[Row]:
+    """Speed of the training loop of a ResNet over a bare step's."""
+    return loop_ratio(runs, "mnist_resnet", chunk=5, group=2, groups=10)
+
+
+def loop_ratio(runs: int, recipe: str, *, chunk: int, group: int, groups: int) -> list[Row]:
+    """The loop over the bare step, in pairs of `group` chunks of `chunk` steps that take turns."""
     ratios, speeds, bare_speeds = [], [], []
-    chunk, group, groups = 50, 4, 20
     for _ in range(runs):
-        chunks = child("loop.py", chunk, group * groups)["chunks"]
+        chunks = child("loop.py", recipe, chunk, group * groups)["chunks"]
         for i in range(0, group * groups, group):
             seconds, bare = (total(chunks[i : i + group], k) for k in ("seconds", "bare_seconds"))
             ratios.append(bare / seconds)
             speeds.append(chunk * group / seconds)
             bare_speeds.append(chunk * group / bare)
-        say(f"loop over bare step: {spread(ratios, '.3f')}; steps/s {spread(speeds, '.0f')}")
+        say(f"loop over bare step: {spread(ratios, '.3f')}; steps/s {spread(speeds, '.1f')}")
+    return [
+        Row(
+            f"{recipe}: training loop / bare jitted step, between saves",
+            f"**{spread(ratios, '.3f')}**",
+            "≥ 0.95",
+            f"{len(ratios)} pairs of {chunk * group} steps in {runs} processes",
+        ),
+        Row("training loop, steps/s", spread(speeds, ".1f"), "", "the same"),
+        Row("bare jitted step, steps/s", spread(bare_speeds, ".1f"), "", "the same"),
+    ]
+
+
+def saves(runs: int) -> list[Row]:
+    """What a save costs the loop, with one in every second chunk of an epoch's steps."""
     epoch, pairs = 469, 10
     saves, costs = [], []
     for _ in range(runs):
-        chunks = child("loop.py", epoch, 2 * pairs, 2 * epoch)["chunks"]
+        chunks = child("loop.py", RECIPE, epoch, 2 * pairs, 2 * epoch)["chunks"]
         relative = [each["seconds"] / each["bare_seconds"] for each in chunks]
         saving = [each["save_seconds"] > 0 for each in chunks]
         plain = statistics.median(r for r, save in zip(relative, saving, strict=True) if not save)
@@ -105,14 +137,6 @@ def loop(runs: int) -> list[Row]:
         saves += [1000 * each["save_seconds"] for each in chunks if each["save_seconds"]]
         say(f"a save: {spread(saves, '.0f')} ms; of {epoch} steps: {spread(costs, '.1f')} %")
     return [
-        Row(
-            "training loop / bare jitted step, between saves",
-            f"**{spread(ratios, '.3f')}**",
-            "≥ 0.95",
-            f"{len(ratios)} pairs of {chunk * group} steps in {runs} processes",
-        ),
-        Row("training loop, steps/s", spread(speeds, ".0f"), "", "the same"),
-        Row("bare jitted step, steps/s", spread(bare_speeds, ".0f"), "", "the same"),
         Row("a save, as the loop sees it, ms", spread(saves, ".0f"), "", f"{len(saves)} saves"),
         Row(
             f"a save every {epoch} steps costs, % of their time",
@@ -186,7 +210,7 @@ def keras(runs: int) -> list[Row]:
 
 def prepare_keras(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     """Writes the recipe and MNIST (not compressed, the quickest to read) for the Keras script."""
-    config, _ = resolve(load_recipe(str(RECIPE)), {})
+    config, _ = resolve(load_recipe(RECIPE), {})
     recipe = {
         "units": config.model.mlp.hidden_sizes[0],
         "dropout": config.model.mlp.dropout,
@@ -209,10 +233,10 @@ def prepare_keras(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     return folder / "recipe.json", folder / "mnist.npz"
 
 
-def train(path: pathlib.Path, *flags: str) -> dict[str, Any]:
-    """Runs the installed `jaxtrain train` on the recipe and returns its result."""
+def train(path: pathlib.Path, *flags: str, recipe: str = RECIPE) -> dict[str, Any]:
+    """Runs the installed `jaxtrain train` on a recipe and returns its result."""
     command = pathlib.Path(sys.executable).with_name("jaxtrain")
-    return run_json([command, "train", f"--config={RECIPE}", f"--workdir={path}", *flags])
+    return run_json([command, "train", f"--config={recipe}", f"--workdir={path}", *flags])
 
 
 def child(script: str, *arguments: object) -> dict[str, Any]:
@@ -281,6 +305,7 @@ def table(rows: Sequence[Row]) -> str:
 MEASUREMENTS = {
     "accuracy": (accuracy, 5),
     "loop": (loop, 3),
+    "resnet_loop": (resnet_loop, 3),
     "start": (start, 7),
     "keras": (keras, 5),
 }
@@ -293,8 +318,11 @@ def main() -> None:
     )
     parser.add_argument("measurement", nargs="*", help=", ".join(MEASUREMENTS))
     parser.add_argument("--all", action="store_true", help="measure everything")
+    parser.add_argument("--recipe", default=RECIPE, help="whose accuracy")
     parser.add_argument("--runs", type=int, help="how often; each measurement has its own default")
-    given = parser.parse_args()
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    given, flags = parser.parse_args(words[:end]), words[end + 1 :]
     names = list(MEASUREMENTS) if given.all else given.measurement
     if not names or not set(names) <= set(MEASUREMENTS):
         parser.error(f"say what to measure: {', '.join(MEASUREMENTS)} or --all")
@@ -302,7 +330,8 @@ def main() -> None:
     for name in names:
         measure, runs = MEASUREMENTS[name]
         say(f"{name}: {measure.__doc__.partition(chr(10))[0]}")
-        rows += measure(given.runs or runs)
+        chosen = (given.recipe, flags) if name == "accuracy" else ()
+        rows += measure(given.runs or runs, *chosen)
     load = f", load average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     print(f"{machine()}\n\n{table(rows)}")
     say(f"measured on{load}")

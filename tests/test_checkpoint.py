@@ -40,6 +40,7 @@ def state(step: int, value: float = 1.0) -> TrainState:
         collections={},
         opt_state=({"mu": NOISE + step}, jnp.int32(step)),
         interval=Interval.empty(),
+        loss_scale=None,
     )
 
 
@@ -179,7 +180,7 @@ def test_when_every_step_is_damaged_nothing_is_touched(tmp_path):
     saved(tmp_path, [1, 2])
     for step in ("1", "2"):
         flip_a_byte(tmp_path / step, "model")
-    with pytest.raises(CheckpointError, match=f"checkpoint {tmp_path}") as caught:
+    with pytest.raises(CheckpointError, match="all 2 checkpoints are damaged") as caught:
         checkpoint.restore_newest(tmp_path, abstract(), lambda _: None)
     assert caught.value.status == 5
     assert checkpoint.list_steps(tmp_path) == [1, 2]
@@ -197,9 +198,21 @@ def test_damaged_meta_is_named(tmp_path):
 
 def test_another_shape_is_refused(tmp_path):
     saved(tmp_path, [1])
-    other = abstract().replace(params={"kernel": jax.ShapeDtypeStruct((3, 2), jnp.float32)})
-    with pytest.raises(CheckpointError):
-        checkpoint.restore_state(tmp_path, 1, other)
+    shape = jax.ShapeDtypeStruct((3, 2), jnp.float32)
+    bias = abstract().params["bias"]
+    for params, said in (
+        ({"kernel": shape, "bias": bias}, r"params/kernel is \(30, 20\) there, but \(3, 2\) here"),
+        ({"bias": bias}, r"params/kernel is \(30, 20\) there, but nothing here"),
+        ({**abstract().params, "w": shape}, r"params/w is nothing there, but \(3, 2\) here"),
+    ):
+        other = abstract().replace(params=params)
+        for restore in (
+            lambda: checkpoint.restore_state(tmp_path, 1, other),  # noqa: B023
+            lambda: checkpoint.restore_newest(tmp_path, other, lambda _: None),  # noqa: B023
+        ):
+            with pytest.raises(CheckpointError, match=f"not of this model: model {said}"):
+                restore()
+    assert checkpoint.list_steps(tmp_path) == [1]
 
 
 def test_nothing_saved_yet(tmp_path):

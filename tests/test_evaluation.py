@@ -12,6 +12,7 @@ from jaxtrain.data import ArraySplit
 from jaxtrain.errors import NonFiniteError
 from jaxtrain.evaluation import Evaluator
 from jaxtrain.parallel.mesh import data_mesh, on_mesh
+from jaxtrain.step import Normalise
 from jaxtrain.tasks import CLASSIFICATION
 
 
@@ -23,6 +24,7 @@ def evaluate(examples, batch_size, devices, *, dtype="float32", cache="device", 
     variables = jax.tree.map(lambda x: x * scale, variables)
     evaluator = Evaluator(
         model=model,
+        normalise=Normalise(),
         task=CLASSIFICATION,
         split=examples,
         config=DataConfig(cache=cache),

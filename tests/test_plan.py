@@ -70,6 +70,20 @@ def test_total_steps(epochs, examples, batch_size, steps):
     assert build(examples, batch_size=batch_size, epochs=epochs).total_steps == steps
 
 
+@SETTINGS
+@given(st.data(), st.integers(1, 30))
+def test_calls_hold_every_step_once_and_end_at_events(draw, most):
+    intervals = {name: {"every_steps": draw.draw(every_steps)} for name in ("evaluate", "save")}
+    made = build(100, batch_size=10, steps=60, report=draw.draw(st.integers(0, 70)), **intervals)
+    done = draw.draw(st.integers(0, 60))
+    calls = list(made.calls(done, most))
+    assert [step for call in calls for step in call] == list(range(done + 1, 61))
+    assert all(0 < len(call) <= most for call in calls)
+    assert not any(any(made.events(step)) for call in calls for step in call[:-1])
+    # No call is shorter than it must be.
+    assert all(len(call) == most or any(made.events(call[-1])) for call in calls)
+
+
 def test_steps_need_no_arithmetic():
     assert build(7, batch_size=5, steps=123).total_steps == 123
 

@@ -1,13 +1,16 @@
+import dataclasses
 import functools
+import itertools
 from fractions import Fraction
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import IMAGE_SHAPE, split
 
-from jaxtrain import data, models, optimizer, state
+from jaxtrain import augment, data, models, optimizer, state, tasks
 from jaxtrain.config.schema import (
     DataConfig,
     MlpConfig,
@@ -15,43 +18,82 @@ from jaxtrain.config.schema import (
     OptimizerConfig,
     ScheduleConfig,
 )
+from jaxtrain.errors import UsageError
 from jaxtrain.feed import Feed
+from jaxtrain.models.layers import RowDropout, StochasticDepth
+from jaxtrain.models.norms import BatchNorm
 from jaxtrain.parallel.mesh import data_mesh, on_mesh, replicated
-from jaxtrain.step import Fixed, Resident, gather, normalise, train_step
-from jaxtrain.tasks import CLASSIFICATION
+from jaxtrain.step import Fixed, Normalise, Resident, gather, normalisation, train_step
 
 BATCH = 16
 TRAIN = split(37, name="train")
 
 
+class Convolving(nn.Module):
+    """A network with all that a ResNet has, and quickly compiled."""
+
+    @nn.compact
+    def __call__(self, image, *, row, mask, train):
+        hidden = nn.Conv(4, (3, 3), use_bias=False)(image)
+        hidden = BatchNorm(name="stem_norm")(hidden, mask=mask, train=train)
+        hidden = StochasticDepth(0.3)(nn.relu(hidden), row=row, train=train)
+        hidden = RowDropout(0.3)(hidden.mean((1, 2)), row=row, train=train)
+        return nn.Dense(10)(hidden)
+
+
 @functools.cache
-def fixed(report_steps: int = 0) -> Fixed:
-    model = models.build(ModelConfig(mlp=MlpConfig(hidden_sizes=(12,), dropout=0.3)), 10)
+def fixed(
+    report_steps: int = 0,
+    accumulate: int = 1,
+    name: str = "mlp",
+    dtype: str = "float32",
+    operations: str = "flip|noise(0.1)",
+) -> Fixed:
+    model = models.build(
+        ModelConfig(dtype=dtype, mlp=MlpConfig(hidden_sizes=(12,), dropout=0.3)), 10
+    )
+    if name == "convolving":
+        module = Convolving()
+        model = dataclasses.replace(model, module=module, takes=frozenset({"row", "mask", "train"}))
     params = state.abstract_model(model, IMAGE_SHAPE, 10)["params"]
     schedule = optimizer.build_schedule(
         ScheduleConfig(name="cosine"), 0.01, optimizer.Span(20, 0, Fraction(37, BATCH))
     )
-    transformation = optimizer.build(OptimizerConfig(), schedule, params)
-    return Fixed(model, CLASSIFICATION, transformation, schedule, report_steps)
-
-
-def new_state(mesh) -> state.TrainState:
-    create = functools.partial(
-        state.create, fixed().model, fixed().optimizer, image_shape=IMAGE_SHAPE
+    return Fixed(
+        model=model,
+        augment=augment.build(operations),
+        normalise=Normalise((0.4,), (0.3,)),
+        loss=tasks.training_loss(0.1, None),
+        optimizer=optimizer.build(OptimizerConfig(), params),
+        schedule=schedule,
+        report_steps=report_steps,
+        accumulate=accumulate,
+        unroll=name != "mlp",
     )
+
+
+def new_state(mesh, same: Fixed | None = None) -> state.TrainState:
+    same = same or fixed()
+    create = functools.partial(state.create, same.model, same.optimizer, image_shape=IMAGE_SHAPE)
     return jax.jit(create, out_shardings=replicated(mesh))(seed=np.uint32(5))
 
 
-def trained(devices: int, cache: str, steps: int, report_steps: int = 0):
-    """The state after some steps, and every step's metrics on the host."""
+def trained(devices: int, cache: str, steps: int, *, most: int = 1, lengths=None, **options):
+    """The state after some steps, and every call's metrics on the host.
+
+    `most` steps a call, or fewer: `lengths` says how many in each.
+    """
+    same = fixed(**options)
     mesh = data_mesh(jax.devices()[:devices])
     feed = Feed(TRAIN, DataConfig(cache=cache), mesh)
-    current = new_state(mesh)
-    step = functools.partial(train_step, fixed(report_steps))
+    current = new_state(mesh, same)
+    step = functools.partial(train_step, same)
     abstract = on_mesh(jax.eval_shape(lambda: current), mesh)
-    update = feed.compile(step, abstract, BATCH, donate=True)
+    update = feed.compile_calls(step, abstract, BATCH, most)
+    ends = np.cumsum([0, *(lengths or [1] * steps)]).tolist()
+    calls = [range(a + 1, b + 1) for a, b in itertools.pairwise(ends)]
     history = []
-    for batch in feed.batches(data.Sampler(TRAIN.size, BATCH, 5).batches(steps)):
+    for _, batch in feed.calls(data.Sampler(TRAIN.size, BATCH, 5).batches(steps), calls, most):
         current, metrics = update(current, batch)
         history.append(jax.device_get(metrics))
     return jax.device_get(current), history
@@ -85,6 +127,113 @@ def test_devices_change_nothing_but_the_last_digits(devices):
 def test_device_and_host_memory_train_the_same_bit_for_bit():
     for devices in (1, 8):
         leaves_equal(trained(devices, "device", 6), trained(devices, "memory", 6))
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_steps_have_the_same_bits_in_calls_of_any_length(devices):
+    alone, history = trained(devices, "device", 7, report_steps=5)
+    for most, lengths in ((4, [1] * 7), (4, [4, 1, 2]), (7, [7])):
+        called, metrics = trained(devices, "device", 7, most=most, lengths=lengths, report_steps=5)
+        leaves_equal(alone, called)
+        leaves_equal(metrics[-1], history[-1])
+
+
+def close(one, other, rtol=2e-5, atol=2e-6):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize(("devices", "parts"), [(1, 2), (1, 16), (2, 8), (8, 2)])
+def test_a_batch_in_parts_is_the_whole_batch(devices, parts):
+    whole, history = trained(1, "device", 8)
+    split_up, others = trained(devices, "device", 8, accumulate=parts)
+    close(whole, split_up)
+    close(history, others)
+    assert int(split_up.step) == 8
+
+
+def test_a_part_of_a_convolving_step_is_the_same_in_a_loop():
+    unrolled = functools.partial(train_step, fixed(name="convolving", accumulate=4))
+    looped = functools.partial(
+        train_step, dataclasses.replace(fixed(name="convolving", accumulate=4), unroll=False)
+    )
+    current = new_state(data_mesh(jax.devices()[:1]), fixed(name="convolving"))
+    batch = batch_of(range(BATCH))
+    close(*(jax.jit(step)(current, batch) for step in (unrolled, looped)), atol=1e-4)
+
+
+@pytest.mark.parametrize("devices", [2, 8])
+def test_batch_statistics_are_those_of_the_parts_whatever_the_devices(devices):
+    options = {"name": "convolving", "operations": "flip"}
+    alone, history = trained(1, "device", 3, accumulate=2, **options)
+    spread, others = trained(devices, "device", 3, accumulate=2, **options)
+    close(alone.collections, spread.collections, rtol=1e-3, atol=1e-4)
+    close([m.interval.loss for m in history], [m.interval.loss for m in others], rtol=1e-3)
+    whole, _ = trained(1, "device", 1, **options)
+    parts, _ = trained(1, "device", 1, accumulate=2, **options)
+    # The first layer's inputs do not depend on other layers' statistics, nor do their means.
+    name = "stem_norm"
+    np.testing.assert_allclose(
+        whole.collections["batch_stats"][name]["mean"],
+        parts.collections["batch_stats"][name]["mean"],
+        rtol=1e-4,
+        atol=1e-6,
+    )
+
+
+def test_parts_without_examples_leave_no_trace():
+    one = fixed(name="convolving", operations="")
+    several = fixed(name="convolving", operations="", accumulate=2)
+    current = new_state(data_mesh(jax.devices()[:1]), one)
+    # Rows 1, 3, 5, the second part, are masked.
+    padded = jax.jit(functools.partial(train_step, several))(
+        current, batch_of([3, -1, 1, -1, 4, -1])
+    )
+    whole = jax.jit(functools.partial(train_step, one))(current, batch_of([3, -1, 1, -1, 4, -1]))
+    close(padded, whole, rtol=1e-4, atol=1e-5)
+    nothing, _ = jax.jit(functools.partial(train_step, several))(current, batch_of([-1] * 4))
+    leaves_equal(nothing.collections, current.collections)
+
+
+def test_float16_trains_as_float32_does():
+    exact, history = trained(1, "device", 12, operations="")
+    half, others = trained(1, "device", 12, operations="", dtype="float16")
+    assert half.params["head"]["kernel"].dtype == np.float32
+    close(exact.params, half.params, rtol=0.1, atol=0.02)
+    assert float(others[-1].interval.loss) == pytest.approx(
+        float(history[-1].interval.loss), rel=0.01
+    )
+    assert int(half.loss_scale.finite_steps) <= 12
+
+
+def test_an_update_that_overflows_float16_is_skipped():
+    same = fixed(operations="", dtype="float16")
+    step = jax.jit(functools.partial(train_step, same))
+    current = new_state(data_mesh(jax.devices()[:1]), same)
+    large = current.replace(loss_scale=current.loss_scale.replace(scale=jnp.float32(2.0**40)))
+    skipped, metrics = step(large, batch_of([3, 1, 4, 5]))
+    leaves_equal(skipped.params, current.params)
+    leaves_equal(skipped.opt_state, current.opt_state)
+    assert int(skipped.step) == 1
+    assert float(skipped.loss_scale.scale) == 2.0**39
+    assert bool(skipped.loss_scale.skipped)
+    assert int(metrics.interval.bad_step) == 0
+    # The next one is an ordinary update, with the rate of its own step.
+    after, metrics = step(skipped.replace(loss_scale=current.loss_scale), batch_of([3, 1, 4, 5]))
+    assert not bool(after.loss_scale.skipped)
+    assert float(metrics.learning_rate) == pytest.approx(float(same.schedule(1)))
+
+
+def test_gradients_that_no_scale_mends_stop_the_run():
+    same = fixed(operations="", dtype="float16")
+    current = new_state(data_mesh(jax.devices()[:1]), same)
+    least = current.loss_scale.replace(scale=jnp.float32(1.0))
+    kernel = current.params["head"]["kernel"]
+    broken = dict(current.params, head={**current.params["head"], "kernel": kernel * 1e30})
+    _, metrics = jax.jit(functools.partial(train_step, same))(
+        current.replace(loss_scale=least, params=broken), batch_of([3, 1])
+    )
+    assert int(metrics.interval.bad_step) == 1
 
 
 def test_an_interval_starts_again_after_a_report_step():
@@ -137,6 +286,15 @@ def test_gather_masks_padding():
 
 
 def test_normalise_maps_bytes_to_the_unit_interval():
-    found = normalise(jnp.array([0, 51, 255], jnp.uint8))
-    np.testing.assert_allclose(found, [0, 0.2, 1], rtol=1e-6)
-    assert normalise(jnp.array([3.5])).tolist() == [3.5]
+    found = Normalise()(jnp.array([0, 51, 255], jnp.uint8).reshape(1, 1, 3, 1))
+    np.testing.assert_allclose(found.ravel(), [0, 0.2, 1], rtol=1e-6)
+    assert Normalise()(jnp.full((1, 1, 1, 1), 3.5)).item() == 3.5
+
+
+def test_normalise_takes_one_number_or_one_a_channel():
+    pixel = jnp.array([0, 51, 255], jnp.uint8).reshape(1, 1, 1, 3)
+    config = DataConfig(mean=(0.1, 0.2, 0.3), std=(0.5,))
+    found = normalisation(config, (1, 1, 3))(pixel)
+    np.testing.assert_allclose(found.ravel(), [-0.2, 0, 1.4], rtol=1e-6, atol=1e-7)
+    with pytest.raises(UsageError, match=r"holds 3 numbers, but images have 1"):
+        normalisation(config, (1, 1, 1))

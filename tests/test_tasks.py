@@ -1,8 +1,18 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from jaxtrain.tasks import CLASSIFICATION, Interval, classification_results
+from jaxtrain.errors import UsageError
+from jaxtrain.tasks import (
+    CLASSIFICATION,
+    Interval,
+    classification_results,
+    parse_class_weights,
+    softmax_loss,
+    training_loss,
+)
 
 
 def part(losses, labels, mask, step=1) -> Interval:
@@ -42,3 +52,44 @@ def test_the_summary_is_in_float64():
     results = {"loss": np.full(3, 0.1, np.float32), "correct": np.array([True, False, True])}
     found = CLASSIFICATION.summary(results)
     assert found == {"loss": float(np.float32(0.1)), "accuracy": 2 / 3, "count": 3}
+
+
+LOGITS = jnp.array([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]])
+LABELS = jnp.array([1, 0])
+
+
+def test_label_smoothing_is_optaxs():
+    target = optax.smooth_labels(jax.nn.one_hot(LABELS, 3), 0.3)
+    expected = optax.softmax_cross_entropy(LOGITS, target)
+    np.testing.assert_allclose(training_loss(0.3, None)(LOGITS, LABELS), expected, rtol=1e-6)
+    np.testing.assert_array_equal(
+        training_loss(0.0, None)(LOGITS, LABELS), softmax_loss(LOGITS, LABELS)
+    )
+
+
+def test_class_weights_are_factors_on_the_loss():
+    plain = training_loss(0.1, None)(LOGITS, LABELS)
+    weighted = training_loss(0.1, (2.0, 0.5, 7.0))(LOGITS, LABELS)
+    np.testing.assert_allclose(weighted, plain * jnp.array([0.5, 2.0]), rtol=1e-6)
+
+
+def test_balanced_weights_have_mean_1_over_the_examples():
+    labels = np.array([0, 0, 0, 2])
+    weights = parse_class_weights("balanced", labels, 4)
+    assert weights == pytest.approx((1 / 3, 0.0, 1.0, 0.0))
+    even = np.arange(30) % 3
+    assert parse_class_weights("balanced", even, 3) == (1.0, 1.0, 1.0)
+    skewed = np.repeat([0, 1, 2], [5, 1, 14])
+    assert np.mean(np.array(parse_class_weights("balanced", skewed, 3))[skewed]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("text", ["1,2,0.5", "(1, 2, 0.5)", "1.0,2.0,.5"])
+def test_weights_as_numbers(text):
+    assert parse_class_weights(text, np.array([0]), 3) == (1.0, 2.0, 0.5)
+    assert parse_class_weights(None, np.array([0]), 3) is None
+
+
+@pytest.mark.parametrize("text", ["1,2", "1,2,3,4", "balance", "1,-1,1", "nan,1,1", "0,0,0", ""])
+def test_weights_that_do_not_fit_are_refused(text):
+    with pytest.raises(UsageError, match="must be balanced, or 3 numbers"):
+        parse_class_weights(text, np.array([0]), 3)

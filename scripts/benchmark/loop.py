@@ -1,10 +1,11 @@
 """The real training loop against a bare step, in turns, in one process.
 
-Run by `scripts/benchmark.py`. It calls `jaxtrain.train.train` on MNIST as it is, and only wraps the
-compiled update: at the end of every chunk of calls it waits for the device, notes the time, runs as
-many bare steps, and lets the loop go on. So both see the same machine, whoever else uses it.
+Run by `scripts/benchmark.py`. It calls `jaxtrain.train.train` with a recipe as it is, and only
+wraps the compiled update: at the end of every chunk of calls it waits for the device, notes the
+time, runs as many bare steps, and lets the loop go on. So both see the same machine, whoever else
+uses it.
 
-    python scripts/benchmark/loop.py CHUNK_STEPS PAIRS [SAVE_EVERY_STEPS]
+    python scripts/benchmark/loop.py RECIPE CHUNK_STEPS PAIRS [SAVE_EVERY_STEPS]
 
 Prints one JSON object: `chunks`, a list of {"seconds", "bare_seconds", "save_seconds"} of
 CHUNK_STEPS of the real loop, of the bare steps around them, and of the saves in them.
@@ -30,14 +31,14 @@ from jaxtrain import keys, session, train
 from jaxtrain.config import TrainRequest, load_recipe, resolve
 from jaxtrain.parallel.in_flight import MAX_IN_FLIGHT
 from jaxtrain.setup import Run
-from jaxtrain.step import normalise
+from jaxtrain.step import unit_interval
 
 # Chunks at the start that are not counted: caches and clocks warm up.
 WARM_UP = 2
 
 
 def bare_chunk(run: Run) -> Callable[[int], float]:
-    """The least that a training step can be: same model, dropout and optimizer, and no more.
+    """The least that a training step can be: same model, augmentation, optimizer, and no more.
 
     Its batch never changes and lies on the device, as bytes; there are no metrics, no masked rows,
     no data to choose.
@@ -46,23 +47,31 @@ def bare_chunk(run: Run) -> Callable[[int], float]:
         A function that runs a number of steps, at most `MAX_IN_FLIGHT` in flight as in the real
         loop, and returns the seconds that they took.
     """
-    model, optimizer = run.fixed.model, run.fixed.optimizer
+    fixed = run.fixed
+    optimizer = optax.chain(fixed.optimizer, optax.scale_by_learning_rate(fixed.schedule))
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: Any, image: jax.Array, label: jax.Array, row: jax.Array) -> Any:
-        count, params, opt_state = state
-        key = keys.step_key(0, count, "dropout")
+        count, params, collections, opt_state = state
 
-        def loss_fn(params: Any) -> jax.Array:
-            logits, _ = model.apply(params, {}, normalise(image), row=row, key=key)
-            return optax.softmax_cross_entropy_with_integer_labels(logits, label).mean()
+        def loss_fn(params: Any) -> tuple[jax.Array, Any]:
+            changed = fixed.augment(keys.step_key(0, count, "augment"), unit_interval(image), row)
+            logits, updated = fixed.model.apply(
+                params,
+                collections,
+                fixed.normalise(changed),
+                row=row,
+                key=keys.step_key(0, count, "dropout"),
+            )
+            return fixed.loss(logits, label).mean(), updated
 
-        loss, gradients = jax.value_and_grad(loss_fn)(params)
+        (loss, collections), gradients = jax.value_and_grad(loss_fn, has_aux=True)(params)
         updates, opt_state = optimizer.update(gradients, opt_state, params)
-        return (count + 1, optax.apply_updates(params, updates), opt_state), loss
+        return (count + 1, optax.apply_updates(params, updates), collections, opt_state), loss
 
     created = run.create_state()
-    state = (created.step, created.params, created.opt_state)
+    opt_state = optimizer.init(created.params)
+    state = (created.step, created.params, created.collections, opt_state)
     indices = run.sampler.indices(1)
     image = jnp.asarray(run.dataset.train.read(indices))
     label = jnp.asarray(run.dataset.train.labels[indices])
@@ -129,8 +138,10 @@ class Interleaved:
         ]
 
 
-def measure(chunk_steps: int, pairs: int, save_every: int, workdir: pathlib.Path) -> Interleaved:
-    """Trains MNIST with the packaged config, no evaluations, and interleaves it."""
+def measure(
+    recipe: str, chunk_steps: int, pairs: int, save_every: int, workdir: pathlib.Path
+) -> Interleaved:
+    """Trains with a packaged recipe, no evaluations, and interleaves it."""
     overrides = {
         "train.epochs": "None",
         "train.steps": str((pairs + WARM_UP) * chunk_steps),
@@ -138,7 +149,7 @@ def measure(chunk_steps: int, pairs: int, save_every: int, workdir: pathlib.Path
         "checkpoint.every_epochs": "None" if save_every else "0",
         "checkpoint.every_steps": str(save_every) if save_every else "None",
     }
-    config, sources = resolve(load_recipe("mnist_mlp"), overrides)
+    config, sources = resolve(load_recipe(recipe), overrides)
     made: list[Interleaved] = []
     compile_update, save = train._compile_update, session.Session.save
 
@@ -155,7 +166,7 @@ def measure(chunk_steps: int, pairs: int, save_every: int, workdir: pathlib.Path
     train.train(
         TrainRequest(
             config=config,
-            config_name="mnist_mlp",
+            config_name=recipe,
             workdir=workdir,
             fresh=False,
             extend=False,
@@ -167,9 +178,10 @@ def measure(chunk_steps: int, pairs: int, save_every: int, workdir: pathlib.Path
 
 def main() -> None:
     """Reads the command line, measures, prints."""
-    chunk_steps, pairs, save_every = (*map(int, sys.argv[1:]), 0)[:3]
+    recipe = sys.argv[1]
+    chunk_steps, pairs, save_every = (*map(int, sys.argv[2:]), 0)[:3]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
-        interleaved = measure(chunk_steps, pairs, save_every, pathlib.Path(folder) / "run")
+        interleaved = measure(recipe, chunk_steps, pairs, save_every, pathlib.Path(folder) / "run")
     print(json.dumps({"chunks": interleaved.chunks()}))
 
 

@@ -1,0 +1,46 @@
+"""A small ResNet (resnet20) on Fashion-MNIST, as IDX files.
+
+    apt install dataset-fashion-mnist        (Debian and Ubuntu; elsewhere set data.path)
+    jaxtrain train --config=fashion_mnist_resnet
+"""
+
+from ml_collections import ConfigDict
+
+from jaxtrain.config import base_config
+
+CLASSES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+
+
+def get_config() -> ConfigDict:
+    """The run's config."""
+    config = base_config()
+    config.data.source = "idx"
+    config.data.path = "/usr/share/datasets/fashion-mnist"
+    config.data.class_names = CLASSES
+    config.data.mean = (0.286,)
+    config.data.std = (0.353,)
+    config.data.augment = "flip|pad_crop(2)|cutout(8)"
+    config.model.name = "resnet20"
+    config.optimizer.name = "sgd"
+    config.optimizer.momentum = 0.9
+    config.optimizer.nesterov = True
+    config.optimizer.learning_rate = 0.1
+    config.optimizer.weight_decay = 5e-4
+    config.schedule.name = "cosine"
+    config.schedule.warmup_epochs = 1
+    config.train.batch_size = 128
+    config.train.epochs = 30
+    config.eval.every_epochs = 1
+    config.checkpoint.every_epochs = 1
+    return config
