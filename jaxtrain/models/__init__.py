@@ -1,6 +1,7 @@
 """Networks by name, behind one small interface."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,14 +13,20 @@ import jax.typing
 from jaxtrain.config.choices import unknown
 from jaxtrain.config.schema import ModelConfig
 from jaxtrain.errors import UsageError
-from jaxtrain.models import mlp, user
+from jaxtrain.models import mlp, resnet, user
 
 Variables = dict[str, Any]
 
 Builder = Callable[[ModelConfig, int, jax.typing.DTypeLike], nn.Module]
 
+
+def _resnet(name: str, config: ModelConfig, classes: int, dtype: jax.typing.DTypeLike) -> nn.Module:
+    return resnet.build(name, config.resnet, classes, dtype)
+
+
 MODELS: dict[str, Builder] = {
     "mlp": lambda config, classes, dtype: mlp.build(config.mlp, classes, dtype),
+    **{name: functools.partial(_resnet, name) for name in resnet.ARCHITECTURES},
 }
 
 
@@ -30,7 +37,7 @@ class Model:
     Attributes:
         module: the Linen module.
         dtype: what images are cast to before the module sees them.
-        takes: names among `row` and `train` that the module's call takes.
+        takes: names among `row`, `mask` and `train` that the module's call takes.
     """
 
     module: nn.Module
@@ -52,6 +59,7 @@ class Model:
         *,
         row: jax.Array,
         key: jax.Array | None,
+        mask: jax.Array | None = None,
     ) -> tuple[jax.Array, Variables]:
         """Runs the network; `key` is given while training, None in evaluation.
 
@@ -61,6 +69,7 @@ class Model:
             image: float `[batch, H, W, C]`, normalised.
             row: int32 `[batch]`, rows in the global batch.
             key: key of this step's dropout; None turns training behaviour off.
+            mask: bool `[batch]`, rows that count in batch statistics; None: all.
 
         Returns:
             Logits float32 `[batch, classes]`, and the collections after the call (unchanged in
@@ -68,7 +77,7 @@ class Model:
         """
         variables = {"params": params, **collections}
         image = image.astype(self.dtype)
-        options = self.options(row=row, train=key is not None)
+        options = self.options(row=row, mask=mask, train=key is not None)
         if key is None:
             logits: Any = self.module.apply(variables, image, **options)
             return logits.astype(jnp.float32), collections
@@ -77,8 +86,13 @@ class Model:
         )
         return logits.astype(jnp.float32), nn.meta.unbox(dict(updated))
 
-    def options(self, **options: Any) -> Mapping[str, Any]:
-        """Those of `options` that the module's call takes."""
+    def options(
+        self, *, row: jax.Array, train: bool, mask: jax.Array | None = None
+    ) -> Mapping[str, Any]:
+        """Those of the options that the module's call takes; `mask` is all True if None."""
+        if mask is None:
+            mask = jnp.ones(row.shape, jnp.bool_)
+        options = {"row": row, "mask": mask, "train": train}
         return {name: value for name, value in options.items() if name in self.takes}
 
 
@@ -99,9 +113,10 @@ def build(config: ModelConfig, num_classes: int) -> Model:
     elif config.name not in MODELS:
         raise unknown("model.name", config.name, [*MODELS, "package.module:Class"])
     elif config.args:
+        section = "resnet" if config.name in resnet.ARCHITECTURES else config.name
         raise UsageError(
             f"model.args={config.args} is set, but {config.name} does not read it; "
-            f"set model.{config.name}.* instead"
+            f"set model.{section}.* instead"
         )
     else:
         module = MODELS[config.name](config, num_classes, dtype)

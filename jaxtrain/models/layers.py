@@ -28,5 +28,28 @@ class RowDropout(nn.Module):
         if not train or self.rate == 0.0:
             return inputs
         bits = keys.row_bits(self.make_rng("dropout"), row, math.prod(inputs.shape[1:]))
-        keep = bits.reshape(inputs.shape) >= np.uint32(self.rate * 2**32)
-        return jnp.where(keep, inputs / (1.0 - self.rate), jnp.zeros_like(inputs))
+        return _dropped(inputs, bits.reshape(inputs.shape), self.rate)
+
+
+class StochasticDepth(nn.Module):
+    """Drops a residual branch for some examples (Huang et al., 2016), each by its global row.
+
+    Attributes:
+        rate: share of the examples whose branch is zeroed, 0 to below 1; the other branches are
+            scaled by 1/(1-rate), so that evaluation needs no factor.
+    """
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, branch: jax.Array, *, row: jax.Array, train: bool) -> jax.Array:
+        """Returns `branch` `[batch, ...]`, rows dropped if `train`; `row` is int32 `[batch]`."""
+        if not train or self.rate == 0.0:
+            return branch
+        bits = keys.row_bits(self.make_rng("dropout"), row, 1)
+        return _dropped(branch, bits.reshape(-1, *(1,) * (branch.ndim - 1)), self.rate)
+
+
+def _dropped(inputs: jax.Array, bits: jax.Array, rate: float) -> jax.Array:
+    """`inputs` where the random uint32 `bits` say so with chance 1-rate, scaled; else 0."""
+    return jnp.where(bits >= np.uint32(rate * 2**32), inputs / (1.0 - rate), 0)
