@@ -12,7 +12,7 @@ import numpy as np
 import rich.box
 
 from jaxtrain import config as configuration
-from jaxtrain import data, setup
+from jaxtrain import data, preview, setup
 from jaxtrain.config import CheckRequest
 from jaxtrain.errors import JaxtrainError, UsageError
 from jaxtrain.optimizer import parameter_names
@@ -28,13 +28,17 @@ Report = dict[str, Any]
 
 
 def check(request: CheckRequest) -> int:
-    """Prints what the run would do and a verdict; nothing is trained and nothing is written.
+    """Prints what the run would do and a verdict; nothing is trained.
+
+    Nothing is written but the picture that `request.preview` asks for, and that only of a run that
+    would start.
 
     Returns:
         0 if training would start, else the exit status with which it would end.
 
     Raises:
         UsageError: the run has no step `request.batch`.
+        JaxtrainError: the picture cannot be made.
     """
     report: Report = {"config": configuration.flatten(request.config)}
     lines = _config_lines(request) if request.print_config else []
@@ -47,6 +51,9 @@ def check(request: CheckRequest) -> int:
     else:
         report |= _describe(run, request)
         lines += [] if request.print_config else _lines(run, report)
+        if request.preview is not None:
+            report["preview"] = preview.write(run, request.batch or 1, request.preview)
+            lines.append(_preview_line(report["preview"]))
         count = report["devices"]["count"]
         report["verdict"] = (
             f"ok: {request.config_name} would train {run.plan.total_steps:,} steps "
@@ -239,3 +246,10 @@ def _batch_lines(run: Run, batch: Report) -> list[str]:
     ]
     lines += [_field("", "  ".join(names[i : i + 8])) for i in range(0, len(names), 8)]
     return lines
+
+
+def _preview_line(shown: Report) -> str:
+    changes = " and ".join(shown["changes"])
+    said = f"before and after {changes}" if changes else "unchanged: data.augment is empty"
+    count = _counted(shown["examples"], "example")
+    return _field("preview", f"{shown['file']}: {count} of step {shown['step']}, {said}")

@@ -91,7 +91,7 @@ def check_request(given: Given) -> CheckRequest:
     """The request of `jaxtrain check`.
 
     Raises:
-        UsageError: no config, a bad one, or a bad number.
+        UsageError: no config, a bad one, a bad number, or no place for the picture.
     """
     if given.flags["config"] is None:
         raise UsageError(_no_config())
@@ -103,6 +103,7 @@ def check_request(given: Given) -> CheckRequest:
         sources=sources,
         devices=_whole("devices", given.flags["devices"], least=1),
         batch=_whole("batch", given.flags["batch"], least=1),
+        preview=_picture("preview", given.flags["preview"]),
         print_config=bool(given.flags["print_config"]),
         json=bool(given.flags["json"]),
     )
@@ -128,6 +129,22 @@ def _folder(flag: str, text: str | None) -> Path | None:
     if "://" in text:
         raise UsageError(f"--{flag}={text} must be a local folder")
     return Path(text).expanduser()
+
+
+def _picture(flag: str, text: str | None) -> Path | None:
+    """The file of a picture, which need not be there."""
+    if text is None:
+        return None
+    path = Path(text).expanduser()
+    if path.suffix.lower() != ".png":
+        raise UsageError(f"--{flag}={text} must be a file that ends in .png")
+    if "://" in text:
+        raise UsageError(f"--{flag}={text} must be a local file")
+    if path.is_dir():
+        raise UsageError(f"--{flag}={text} is a folder; give a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"--{flag}={text}: there is no folder {path.parent}; make it first")
+    return path
 
 
 def _whole(flag: str, text: str | None, least: int) -> int | None:

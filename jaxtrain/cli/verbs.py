@@ -90,11 +90,18 @@ VERBS = {
         examples=(
             "jaxtrain check --config=mnist_mlp",
             "jaxtrain check --config=mnist_mlp --devices=8 --batch=1",
+            "jaxtrain check --config=mnist_mlp --config.data.augment='pad_crop(2)' "
+            "--preview=examples.png",
         ),
         flags=(
             _CONFIG,
             Flag("devices", "N", "check for N devices instead of those of this machine"),
             Flag("batch", "STEP", "show the examples of that step's batch"),
+            Flag(
+                "preview",
+                "FILE.png",
+                "draw examples of that batch (else the first) before and after augmentation",
+            ),
             Flag(
                 "print_config", None, "list every key instead: value, where it came from, meaning"
             ),

@@ -56,6 +56,7 @@ class CheckRequest:
         sources: as in `TrainRequest`.
         devices: number of devices to check for; None: those that are here.
         batch: step whose batch to show; None: none.
+        preview: file for a picture of that batch, or of the first; None: none.
         print_config: show every key with its value, its source and its meaning.
         json: report as one JSON object instead of text.
     """
@@ -65,5 +66,6 @@ class CheckRequest:
     sources: Mapping[str, str]
     devices: int | None
     batch: int | None
+    preview: Path | None
     print_config: bool
     json: bool
