@@ -3,7 +3,6 @@
 import functools
 import json
 import shutil
-import sys
 from typing import Any
 
 import jax
@@ -27,14 +26,15 @@ _SCHEDULE_POINTS = 60
 Report = dict[str, Any]
 
 
-def check(request: CheckRequest) -> int:
-    """Prints what the run would do and a verdict; nothing is trained.
+def check(request: CheckRequest) -> tuple[str, int]:
+    """Says what the run would do and a verdict; nothing is trained.
 
     Nothing is written but the picture that `request.preview` asks for, and that only of a run that
     would start.
 
     Returns:
-        0 if training would start, else the exit status with which it would end.
+        The report to print; and 0 if training would start, else the exit status with which it
+        would end.
 
     Raises:
         UsageError: the run has no step `request.batch`.
@@ -65,8 +65,7 @@ def check(request: CheckRequest) -> int:
         lines = [json.dumps(report, allow_nan=False)]
     else:
         lines.append(_field("verdict", report["verdict"]))
-    sys.stdout.write("\n".join(lines) + "\n")
-    return status
+    return "\n".join(lines) + "\n", status
 
 
 def _describe(run: Run, request: CheckRequest) -> Report:
@@ -95,7 +94,12 @@ def _describe(run: Run, request: CheckRequest) -> Report:
             "points": [{"step": int(s), "rate": r} for s, r in zip(points, rates, strict=True)],
         },
         "model": _model(run),
-        "devices": {"count": count, "rows_each": run.config.train.batch_size // count},
+        "devices": {
+            "count": count,
+            "rows_each": run.config.train.batch_size // count,
+            "accumulate": run.fixed.accumulate,
+            "steps_per_call": run.steps_per_call,
+        },
     }
     if request.batch is not None:
         report["batch"] = _batch(run, request.batch)
@@ -189,7 +193,7 @@ def _lines(run: Run, report: Report) -> list[str]:
             f"{model['other_variable_bytes']:,}, optimizer {model['optimizer_bytes']:,}, on each "
             "device; activations unknown",
         ),
-        _field("devices", f"{devices['count']}: {devices['rows_each']} images a step on each"),
+        _field("devices", _devices(devices)),
     ]
     if "batch" in report:
         lines += _batch_lines(run, report["batch"])
@@ -229,13 +233,22 @@ def _layer_table(run: Run) -> str:
             show_repeated=True,
             console_kwargs={"width": columns, "force_terminal": False},
             table_kwargs={"box": rich.box.SIMPLE_HEAD},
-            **model.options(row=jnp.arange(1), train=False),
+            **model.options(row=jnp.arange(1), mask=jnp.ones(1, bool), train=False),
         )
     except Exception:  # Flax cannot show every module, such as one of NNX with dropout in it
         params = run.abstract.params
         rows = zip(parameter_names(params), jax.tree.leaves(params), strict=True)
         table = "\n".join(f"  {name}  {leaf.dtype}{list(leaf.shape)}" for name, leaf in rows)
     return "\n".join(line.rstrip() for line in table.splitlines() if line.strip())
+
+
+def _devices(devices: Report) -> str:
+    text = f"{devices['count']}: {devices['rows_each']} images a step on each"
+    if devices["accumulate"] > 1:
+        text += f", in {devices['accumulate']} parts one after the other"
+    if devices["steps_per_call"] > 1:
+        text += f"; up to {devices['steps_per_call']} steps in one go"
+    return text
 
 
 def _batch_lines(run: Run, batch: Report) -> list[str]:

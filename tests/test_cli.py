@@ -178,8 +178,14 @@ def test_refused_override(calls: Calls, capsys: Captured, words: list[str], mess
         (["predict"], "unknown verb 'predict'; the verbs are train, eval, check"),
         (["help"], "unknown verb 'help'; the verbs are train, eval, check, see 'jaxtrain --help'"),
         ([CONFIG], "no verb; write 'jaxtrain VERB ...' with train or eval or check"),
-        (["train"], "no --config; give --config=FILE (a .py file, a config.json or one of: mnist_"),
-        (["check"], "no --config; give --config=FILE (a .py file, a config.json or one of: mnist_"),
+        (
+            ["train"],
+            "no --config; give --config=FILE (a .py file, a config.json or one of: cifar10_",
+        ),
+        (
+            ["check"],
+            "no --config; give --config=FILE (a .py file, a config.json or one of: cifar10_",
+        ),
         (["eval"], "no --workdir; give --workdir=DIR"),
         (["train", "--config"], "--config needs a value"),
         (["train", "--config="], "--config needs a value: --config=FILE"),
@@ -329,7 +335,7 @@ def test_eval_takes_only_what_does_not_change_the_run(calls: Calls, name: str) -
 
 
 def test_check_request(calls: Calls) -> None:
-    calls.act = lambda: 0
+    calls.act = lambda: ("", 0)
     words = ["--devices=8", "--batch=3", "--print_config", "--json=yes"]
     assert cli.main(["check", CONFIG, *words]) == 0
     request = calls.request
@@ -378,18 +384,23 @@ def test_the_last_line_on_stdout_is_the_result(calls: Calls, capsys: Captured) -
     calls.act = act
     assert cli.main(["train", CONFIG]) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out.splitlines()[-1]) == {
-        "status": "finished",
-        "eval": {"accuracy": 0.1 + 0.2},
-    }
-    assert out.endswith("}\n")
-    assert err == ""
+    assert json.loads(out) == {"status": "finished", "eval": {"accuracy": 0.1 + 0.2}}
+    assert out.count("\n") == 1
+    assert err == "from a library\n"
 
 
-def test_check_prints_itself_and_gives_the_status(calls: Calls, capsys: Captured) -> None:
-    calls.act = lambda: 2
+def test_what_a_config_prints_is_not_on_stdout(calls: Calls, capsys: Captured) -> None:
+    Path("mine.py").write_text(RECIPE + "\nprint('from a config')\n")
+    assert cli.main(["train", CONFIG]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"status": "finished"}
+    assert err == "from a config\n"
+
+
+def test_check_says_its_text_and_gives_the_status(calls: Calls, capsys: Captured) -> None:
+    calls.act = lambda: ("a report\n", 2)
     assert cli.main(["check", CONFIG]) == 2
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("a report\n", "")
 
 
 def raising(error: BaseException) -> Callable[[], Any]:
@@ -571,7 +582,7 @@ def test_an_error_as_a_process_writes_nothing(tmp_path: Path) -> None:
 # A verb that only prints, run by the real command.
 SCRIPT = """
 import sys, types
-from jaxtrain.cli import main
+from jaxtrain.cli import entry
 module = types.ModuleType("jaxtrain.train")
 def train(request):
     for _ in range({lines}):
@@ -579,29 +590,63 @@ def train(request):
     return {result}
 module.train = train
 sys.modules[module.__name__] = module
-sys.exit(main(["train", "--config=mnist_mlp"]))
+sys.argv[1:] = ["train", "--config=mnist_mlp"]
+entry()
 """
 
 
 @pytest.mark.parametrize(
     ("lines", "result", "status"),
-    [(0, {"status": "finished"}, 0), (0, 3, 3), (1, 3, 3), (10_000, 0, 141)],
+    [(0, {"status": "finished"}, 0), (0, ("said", 3), 3), (0, ("x" * 10**5, 0), 0)],
 )
 def test_a_reader_that_went_away_is_no_error(lines: int, result: Any, status: int) -> None:
-    script = SCRIPT.format(lines=lines, result=result)
+    done = without_reader("stdout", SCRIPT.format(lines=lines, result=result))
+    assert (done.returncode, done.stderr) == (status, b"")
+
+
+def test_a_reader_of_messages_that_went_away_ends_the_run() -> None:
+    done = without_reader("stderr", SCRIPT.format(lines=10_000, result={}))
+    assert (done.returncode, done.stdout) == (141, b"")
+
+
+def without_reader(stream: str, script: str) -> subprocess.CompletedProcess[bytes]:
+    """Runs a script, one of whose streams is a pipe that nobody reads."""
     read_end, write_end = os.pipe()
     os.close(read_end)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write_end}
     try:
-        done = subprocess.run(
+        return subprocess.run(
             [sys.executable, "-c", script],
-            stdout=write_end,
-            stderr=subprocess.PIPE,
+            **streams,
             env={**os.environ, "PYTHONUNBUFFERED": ""},
             check=False,
         )
     finally:
         os.close(write_end)
-    assert (done.returncode, done.stderr) == (status, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is made of /dev/full")
+def test_a_full_disk_is_one_line() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m jaxtrain --help > /dev/full",
+        shell=True,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 5
+    assert done.stderr.startswith(b"jaxtrain: error: the output cannot be written: No space left")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_current_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    folder.mkdir()
+    train = f"{sys.executable} -m jaxtrain train --config=mnist_mlp"
+    command = f"cd {folder} && rmdir {folder} && {train}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("jaxtrain: error: the current folder cannot be used: No such")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_closed_stdout_is_no_error() -> None:

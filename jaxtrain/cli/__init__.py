@@ -3,6 +3,7 @@
 Nothing heavy is imported before a verb runs, so that help and usage errors come at once.
 """
 
+import contextlib
 import gc
 import importlib
 import io
@@ -23,7 +24,7 @@ from jaxtrain.cli.help import command_help, verb_help
 from jaxtrain.cli.requests import Given
 from jaxtrain.cli.verbs import VERBS, Verb
 from jaxtrain.cli.words import read_words
-from jaxtrain.errors import JaxtrainError, Stopped, UsageError
+from jaxtrain.errors import CheckpointError, JaxtrainError, Stopped, UsageError
 
 __all__ = ["entry", "main"]
 
@@ -87,8 +88,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         name = type(error).__name__
         _write(sys.stderr, f"jaxtrain: {name}: a fault of jaxtrain, please report it\n")
         return 1
-    finally:
-        _write(sys.stdout, "")  # what a verb printed itself
 
 
 def _command(words: list[str]) -> int:
@@ -108,20 +107,33 @@ def _command(words: list[str]) -> int:
     # Orbax logs a traceback from each of its threads for an error that it also raises.
     debug = given.flags["debug"]
     absl_logging.set_verbosity(absl_logging.INFO if debug else absl_logging.FATAL)
-    if not {"", os.getcwd()} & set(sys.path):
-        sys.path.append(os.getcwd())  # for a user's modules; last, so that they hide no library's
+    folder = _current_folder()
+    if not {"", folder} & set(sys.path):
+        sys.path.append(folder)  # for a user's modules; last, so that they hide no library's
     module, _, function = verb.run.partition(":")
     try:
-        request = _request(verb, given)
-        result = getattr(_import(module), function)(request)
+        # Stdout is for the result alone; a config or a user's module may print too.
+        with contextlib.redirect_stdout(sys.stderr):
+            request = _request(verb, given)
+            result = getattr(_import(module), function)(request)
     except JaxtrainError as error:
         if debug:
             traceback.print_exception(error)
         raise
-    if isinstance(result, int):
-        return result
-    _write(sys.stdout, json.dumps(result, allow_nan=False) + "\n")
-    return 0
+    text, status = (
+        (json.dumps(result, allow_nan=False) + "\n", 0) if isinstance(result, dict) else result
+    )
+    _write(sys.stdout, text)
+    return status
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise UsageError(
+            f"the current folder cannot be used: {error.strerror}; change to one that is there"
+        ) from error
 
 
 def _request(verb: Verb, given: Given) -> Any:
@@ -156,6 +168,13 @@ def _write(stream: TextIO | None, text: str) -> None:
         stream.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except OSError as error:
+        # What could not be written stays in the stream, and Python would try again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise CheckpointError(
+            f"the output cannot be written: {error.strerror}; make room, then run the same "
+            "command again"
+        ) from error
 
 
 def _reader_is_gone() -> bool:

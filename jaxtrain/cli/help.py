@@ -1,5 +1,7 @@
 """The texts of `--help`."""
 
+import textwrap
+
 from jaxtrain import __version__
 from jaxtrain.cli.verbs import VERBS
 from jaxtrain.config import packaged_recipes
@@ -13,7 +15,9 @@ def command_help() -> str:
     lines += [
         "",
         "jaxtrain VERB --help lists a verb's flags. jaxtrain --version prints the version.",
-        f"Packaged configs: {', '.join(packaged_recipes())}",
+        *textwrap.wrap(
+            f"Packaged configs: {', '.join(packaged_recipes())}", 100, subsequent_indent="  "
+        ),
     ]
     return "\n".join(lines) + "\n"
 

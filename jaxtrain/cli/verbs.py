@@ -33,7 +33,8 @@ class Verb:
         keys: the meaning of `--config.KEY`, which keys it can set.
         request: makes the request of what the command line says.
         run: `module:function`, imported when the verb runs. The function takes the request and
-            returns its result, which is printed as one line of JSON, or the exit status itself.
+            returns its result, a dict, which is printed as one line of JSON; or a text to print
+            and the exit status.
     """
 
     summary: str
