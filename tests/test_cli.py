@@ -328,7 +328,8 @@ def test_eval_request_defaults(calls: Calls) -> None:
 
 @pytest.mark.parametrize("name", sorted(key_docs()))
 def test_eval_takes_only_what_does_not_change_the_run(calls: Calls, name: str) -> None:
-    allowed = {"data.path", "data.cache", "data.threads", "data.ahead", "data.eval_split"}
+    allowed = {"source", "path", "name", "version", "image_key", "label_key", "download"}
+    allowed = {f"data.{n}" for n in allowed | {"eval_split", "cache", "threads", "ahead"}}
     text = "memory" if name == "data.cache" else "1"
     status = cli.main(["eval", "--workdir=x", f"--config.{name}={text}"])
     assert status == (0 if name in allowed or name.startswith("eval.") else 2)

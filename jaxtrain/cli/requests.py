@@ -19,7 +19,13 @@ from jaxtrain.config import (
 from jaxtrain.config.text import override_values
 from jaxtrain.errors import UsageError
 
-_EVAL_KEYS = ("data.path", "data.cache", "data.threads", "data.ahead", "data.eval_split")
+# Where the examples come from; what is made of them is the run's own.
+_EVAL_KEYS = tuple(
+    f"data.{name}"
+    for name in (
+        "source path name version image_key label_key download eval_split cache threads ahead"
+    ).split()
+)
 
 
 @dataclasses.dataclass(frozen=True)

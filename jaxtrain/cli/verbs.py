@@ -82,7 +82,7 @@ VERBS = {
             ),
             _DEBUG,
         ),
-        keys="set data.path, .cache, .threads, .ahead, .eval_split or eval.*",
+        keys="set data.path and where else data comes from, or eval.*",
         request=eval_request,
         run="jaxtrain.evaluate:evaluate",
     ),
