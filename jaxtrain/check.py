@@ -1,19 +1,18 @@
 """`jaxtrain check`: what a run would do, and whether it would fail, before it is paid for."""
 
-import functools
+import dataclasses
 import json
-import shutil
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import rich.box
 
 from jaxtrain import config as configuration
 from jaxtrain import data, preview, setup
 from jaxtrain.config import CheckRequest
 from jaxtrain.errors import JaxtrainError, UsageError
+from jaxtrain.models import summary
 from jaxtrain.optimizer import parameter_names
 from jaxtrain.report import sparkline
 from jaxtrain.setup import Run
@@ -120,15 +119,14 @@ def _split(run: Run, split: data.Split) -> Report:
 def _model(run: Run) -> Report:
     params = run.abstract.params
     leaves = jax.tree.leaves(params)
-    image = jax.ShapeDtypeStruct((1, *run.image_shape), np.float32)
-    forward = jax.jit(functools.partial(run.fixed.model.apply, row=jnp.arange(1), key=None))
-    cost = forward.lower(params, run.abstract.collections, image).cost_analysis()
+    layers = summary.layers(run.fixed.model, run.abstract.model, run.image_shape)
     return {
         "parameters": sum(int(np.prod(leaf.shape)) for leaf in leaves),
         "parameter_bytes": tree_bytes(params),
         "other_variable_bytes": tree_bytes(run.abstract.collections),
         "optimizer_bytes": tree_bytes(run.abstract.opt_state),
-        "flops_per_image": int((cost or {}).get("flops", 0)),
+        "flops_per_image": sum(layer.flops for layer in layers),
+        "layers": [dataclasses.asdict(layer) for layer in layers],
         "arrays": [
             {"name": name, "shape": list(leaf.shape), "dtype": str(leaf.dtype)}
             for name, leaf in zip(parameter_names(params), leaves, strict=True)
@@ -181,7 +179,7 @@ def _lines(run: Run, report: Report) -> list[str]:
         ),
         _field("schedule", f"{run.config.schedule.name} {sparkline(rates, len(rates))}"),
         _field("", "first {first:g}, highest {highest:g}, last {last:g}".format(**schedule)),
-        _layer_table(run),
+        *_layer_lines(model["layers"]),
         _field(
             "model",
             f"{run.config.model.name}: {model['parameters']:,} parameters, "
@@ -220,26 +218,25 @@ def _data_lines(run: Run, report: Report) -> list[str]:
     return lines
 
 
-def _layer_table(run: Run) -> str:
-    """Flax's own table of layers, for one image; else the parameters by name."""
-    key = jax.random.key(0)
-    model = run.fixed.model
-    columns = max(shutil.get_terminal_size().columns, 100)  # fewer would cut the shapes
-    try:
-        table: str = model.module.tabulate(
-            {"params": key, "dropout": key},
-            jnp.zeros((1, *run.image_shape), model.dtype),
-            compute_flops=True,
-            show_repeated=True,
-            console_kwargs={"width": columns, "force_terminal": False},
-            table_kwargs={"box": rich.box.SIMPLE_HEAD},
-            **model.options(row=jnp.arange(1), mask=jnp.ones(1, bool), train=False),
+def _layer_lines(layers: list[Report]) -> list[str]:
+    """The layers that hold parameters, for one image."""
+    rows = [
+        (
+            layer["name"],
+            layer["kind"],
+            "x".join(map(str, layer["output"][1:])),
+            f"{layer['parameters']:,}",
+            f"{layer['flops']:,}",
         )
-    except Exception:  # Flax cannot show every module, such as one of NNX with dropout in it
-        params = run.abstract.params
-        rows = zip(parameter_names(params), jax.tree.leaves(params), strict=True)
-        table = "\n".join(f"  {name}  {leaf.dtype}{list(leaf.shape)}" for name, leaf in rows)
-    return "\n".join(line.rstrip() for line in table.splitlines() if line.strip())
+        for layer in layers
+    ]
+    rows = [("layer", "kind", "output", "parameters", "FLOPs"), *rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, kind, output, parameters, flops in rows:
+        left = f"{name:<{widths[0]}}  {kind:<{widths[1]}}  {output:<{widths[2]}}"
+        lines.append(_field("", f"{left}  {parameters:>{widths[3]}}  {flops:>{widths[4]}}"))
+    return lines
 
 
 def _devices(devices: Report) -> str:
