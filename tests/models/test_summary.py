@@ -42,7 +42,7 @@ class Twice(nn.Module):
     def __call__(self, image):
         scale = self.param("scale", nn.initializers.ones, (1, 4))
         square = nn.Dense(4, name="square")
-        hidden = square(square(image.reshape(1, -1)[:, :4]) * scale)
+        hidden = square(square(image.reshape(image.shape[0], -1)[:, :4]) * scale)
         return nn.Dense(self.num_classes, name="head")(hidden)
 
 
