@@ -217,6 +217,8 @@ def test_features_that_do_not_fit(tmp_path, keys, complaint):
         box=tfds.features.Tensor(shape=(4,), dtype=np.int64),
         packed=tfds.features.Tensor(shape=(), dtype=np.int64, encoding="zlib"),
         count=np.int32,
+        nested={"label": np.int64},
+        several=tfds.features.Sequence(np.int64),
     )
     folder = prepare(tmp_path / "tiny/1.0.0", "tfrecord", {"train": [[]]}, kinds)
     assert complaint in refusal(lambda: open_tfds(folder, name=None, **keys))
@@ -297,6 +299,11 @@ def test_images_that_cannot_be_used(tmp_path):
     assert "record 2 of " in failure(split, 2)
     assert "the image is (5, 4, 3), not (4, 5, 3)" in failure(split, 3)
     assert "more than 8 bits (Pillow's mode I" in failure(split, 4)
+
+
+def test_a_data_set_that_does_not_say_its_format(tmp_path):
+    folder = prepare(tmp_path / "tiny/1.0.0", "tfrecord", {"train": TRAIN}, fileFormat="")
+    assert numbers(open_tfds(folder, name=None).open("train")) == list(range(20))
 
 
 def test_data_sets_that_cannot_be_opened(tmp_path):

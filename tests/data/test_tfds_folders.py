@@ -104,7 +104,9 @@ def test_what_cannot_be_a_name(tmp_path, name):
 
 @pytest.mark.parametrize("version", ["3", "3.0", "latest", "1.2.3.4"])
 def test_what_cannot_be_a_version(tmp_path, version):
-    assert f"data.version={version!r} is no version" in refusal(tmp_path, "mnist", version=version)
+    prepare(tmp_path / "tiny/1.0.0", "tfrecord", SPLITS)
+    for path in (tmp_path, tmp_path / "tiny/1.0.0"):
+        assert f"data.version={version!r} is no version" in refusal(path, "tiny", version=version)
 
 
 def test_buckets():
@@ -115,7 +117,7 @@ def test_a_known_data_set_that_is_not_there(data_dir):
     gone = data_dir / "gone"
     assert refusal(gone, "mnist") == (
         f"mnist is not prepared in {gone}/mnist (there is no such folder); set data.path to the "
-        "folder that holds mnist/, data.name and data.version to what is there, or add "
+        "folder that holds mnist/, or data.name and data.version to what is there, or add "
         "--config.data.download=true to download and prepare it"
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tfds_sets import examples, prepare
@@ -71,7 +72,7 @@ def test_files_are_read_once(labels, folder, cache):
 
 
 def test_only_what_is_needed_is_read(labels):
-    assert labels("train[4:5]").tolist() == [1]
+    assert labels("train[4:5]+train[4:6]").tolist() == [1, 1, 2]
     assert labels.scanned == [1]
     assert labels("train[5:7]").tolist() == [2, 0]
     assert labels.scanned == [1, 2]
@@ -104,14 +105,18 @@ def test_what_was_read_is_kept_when_a_file_is_damaged(labels, folder):
     assert sorted(labels.scanned) == [0, 1, 2, 2]
 
 
-def test_each_label_has_an_index(folder):
-    shard = Shard(folder / "tiny-train.tfrecord-00000-of-00003", 4)
-    with pytest.raises(UsageError, match="0 integers as 'a/b'"):
-        Index(folder, "a/b", FORMATS["tfrecord"].scan).read([shard])
-    for key in ("label", "label"):
-        index = Index(folder, key, FORMATS["tfrecord"].scan).read([shard, shard])
-        assert index[shard.path.name].labels.tolist() == [0, 1, 2, 0]
-    assert [path.name for path in folder.glob(".*")] == [BESIDE]
+def test_each_label_has_an_index(tmp_path):
+    kinds = tfds.features.FeaturesDict({"a": {"b": np.int64}, "c": np.int64})
+    shard = [{"a": {"b": number}, "c": -number} for number in range(3)]
+    folder = prepare(tmp_path / "nested/1.0.0", "tfrecord", {"train": [shard]}, kinds)
+    shard = Shard(folder / "nested-train.tfrecord-00000-of-00001", 3)
+    for key, expected in (("a/b", [0, 1, 2]), ("c", [0, -1, -2]), ("a/b", [0, 1, 2])):
+        index = Index(folder, key, FORMATS["tfrecord"].scan).read([shard])
+        assert index[shard.path.name].labels.tolist() == expected
+    names = {path.name for path in folder.glob(".*")}
+    assert names == {".jaxtrain-index-a%2Fb.npz", ".jaxtrain-index-c.npz"}
+    with pytest.raises(UsageError, match="0 integers as 'd', not 1"):
+        Index(folder, "d", FORMATS["tfrecord"].scan).read([shard])
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

@@ -15,6 +15,7 @@ from jaxtrain.errors import UsageError
 
 _INFO: Final = "dataset_info.json"
 _NAME: Final = re.compile(r"(?P<name>\w+)(?:/(?P<config>[\w.\-]+))?")
+_VERSION: Final = re.compile(r"(\d+|\*)(\.(\d+|\*)){2}")
 _LISTED: Final = 8
 
 
@@ -51,10 +52,10 @@ def is_prepared(folder: Path) -> bool:
 
 
 def wanted(config: DataConfig) -> Wanted:
-    """Reads `data.path`, `data.name` and `data.version`.
+    """Reads `data.path` as the data_dir, `data.name` and `data.version`.
 
     Raises:
-        UsageError: no name, or something that cannot be a name, a version or a local folder.
+        UsageError: no name, or something that cannot be a name or a local folder.
     """
     data_dir = _data_dir(config.path)
     if config.name is None:
@@ -69,12 +70,19 @@ def wanted(config: DataConfig) -> Wanted:
             f"data.name={config.name!r} is not NAME or NAME/CONFIG, as in cifar10 or "
             "imagenette/160px-v2; the version is data.version"
         )
-    if config.version is not None and not _is_version(config.version):
-        raise UsageError(
-            f"data.version={config.version!r} is no version as in 3.0.1, or 3.*.* for the newest "
-            "of those"
-        )
     return Wanted(data_dir, match["name"], match["config"], config.version)
+
+
+def check_version(version: str | None) -> None:
+    """Refuses what cannot be a version.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if version is not None and not _VERSION.fullmatch(version):
+        raise UsageError(
+            f"data.version={version!r} is no version as in 3.0.1, or 3.*.* for the newest of those"
+        )
 
 
 def find(wanted: Wanted) -> Path | None:
@@ -105,7 +113,7 @@ def absent(wanted: Wanted) -> UsageError:
     download = ", or add --config.data.download=true to download and prepare it"
     return UsageError(
         f"{wanted.full_name}{version} is not prepared in {state}; set data.path to the folder that "
-        f"holds {wanted.name}/, data.name and data.version to what is there"
+        f"holds {wanted.name}/, or data.name and data.version to what is there"
         + (download if wanted.name in known else "")
     )
 
@@ -117,10 +125,6 @@ def _data_dir(path: str | None) -> Path:
     if "://" in path:
         raise UsageError(f"data.path={path}: buckets are not supported yet; use a local folder")
     return Path(path).expanduser()
-
-
-def _is_version(text: str) -> bool:
-    return re.fullmatch(r"(\d+|\*)\.(\d+|\*)\.(\d+|\*)", text) is not None
 
 
 def _matches(version: tfds.core.Version, wanted: str | None) -> bool:

@@ -10,58 +10,64 @@ from typing import Final
 
 import tensorflow_datasets as tfds
 
-from jaxtrain.data.tfds.folders import Wanted, absent, find
+from jaxtrain.data.tfds.folders import Wanted, absent
 from jaxtrain.errors import UsageError
 
-_ERROR_LENGTH: Final = 500
+_HALF: Final = 250
 
 
 def prepare(wanted: Wanted) -> Path:
     """Downloads and prepares a data set unless it is there; returns the folder of its version.
 
-    It is written as array_record: tfrecord can only be written by TensorFlow, and must be read
-    once as a whole to know where its records are. Many data sets need TensorFlow all the same to
-    be prepared, those that hand over arrays rather than image files among them (mnist, cifar10):
-    where it is missing, the error says so. Reading never needs it.
+    It is written as array_record, which has random access of its own and, unlike tfrecord, can be
+    written without TensorFlow. Many data sets need TensorFlow all the same to be prepared, such as
+    mnist and cifar10, whose images are arrays to be encoded: where it is missing, the error says
+    so. Reading never needs it.
 
     While one process prepares, others on the same data_dir wait for it. What TensorFlow Datasets
-    says and shows of its progress goes to stderr.
+    says, and shows of its progress, goes to stderr.
 
     Raises:
         UsageError: there is no such data set, it cannot be fetched or written, or it needs a
             package that is not there.
     """
-    with _alone(wanted):
-        return find(wanted) or _prepare(wanted)
-
-
-def _prepare(wanted: Wanted) -> Path:
     version = {} if wanted.version is None else {"version": wanted.version}
+    with _as_usage_error(wanted), contextlib.redirect_stdout(sys.stderr):  # Stdout is for results.
+        builder = tfds.builder(wanted.full_name, data_dir=wanted.data_dir, **version)
+    with _alone(wanted), _as_usage_error(wanted), contextlib.redirect_stdout(sys.stderr):
+        builder.download_and_prepare(
+            # The bucket of prepared data sets has tfrecord alone.
+            download_config=tfds.download.DownloadConfig(try_download_gcs=False),
+            file_format="array_record",
+        )
+    return Path(builder.data_dir)
+
+
+@contextlib.contextmanager
+def _as_usage_error(wanted: Wanted) -> Iterator[None]:
+    """Says what is wrong in one line; what builders raise is theirs to choose."""
     try:
-        # Stdout is for results.
-        with contextlib.redirect_stdout(sys.stderr):
-            builder = tfds.builder(wanted.full_name, data_dir=wanted.data_dir, **version)
-            builder.download_and_prepare(
-                # The bucket of prepared data sets has tfrecord alone.
-                download_config=tfds.download.DownloadConfig(try_download_gcs=False),
-                file_format="array_record",
-            )
+        yield
     except tfds.core.DatasetNotFoundError as error:
         raise absent(wanted) from error
     except ImportError as error:
-        missing = error.name or "a package"
+        said = (str(error) or repr(error)).splitlines()[-1]  # Those before may hold an example.
         raise UsageError(
-            f"preparing {wanted.full_name} needs {missing}, which is not installed: install it and "
-            f"run the same command again, or prepare the data set on another machine and copy it "
-            f"to {wanted.folder}"
+            f"preparing {wanted.full_name} needs a package: {said}; "
+            "install it and run the same command again, or prepare the data set on another machine "
+            f"and copy it to {wanted.folder}"
         ) from error
-    # What builders raise is theirs to choose.
     except Exception as error:
-        said = " ".join(str(error).split())[:_ERROR_LENGTH] or repr(error)
         raise UsageError(
-            f"{wanted.full_name} could not be downloaded and prepared in {wanted.data_dir}: {said}"
+            f"{wanted.full_name} cannot be downloaded and prepared in {wanted.data_dir}: "
+            + _said(error)
         ) from error
-    return Path(builder.data_dir)
+
+
+def _said(error: Exception) -> str:
+    """An error in one line; both ends of a long one, which may hold a whole example."""
+    said = " ".join(str(error).split()) or repr(error)
+    return said if len(said) <= 2 * _HALF else f"{said[:_HALF]} ... {said[-_HALF:]}"
 
 
 @contextlib.contextmanager

@@ -73,9 +73,10 @@ class TfdsSource:
             instructions: list[Any] = self._info.splits[name].file_instructions
         # Kinds of errors differ by what is wrong with the expression.
         except Exception as error:
+            said = _one_line(error).rstrip(".")
             raise UsageError(
-                f"there is no split {name!r} in {self._folder} ({_one_line(error)}); its splits: "
-                f"{there}, and parts of them as in train[:80%] or train[100:200]"
+                f"there is no split {name!r} in {self._folder} ({said}); its "
+                f"splits: {there}, and parts of them as in train[:80%] or train[100:200]"
             ) from error
         if not sum(each.take for each in instructions):
             raise UsageError(
@@ -97,6 +98,7 @@ class TfdsSource:
 
 def _folder(config: DataConfig) -> Path:
     """The folder of the version that a config names, prepared first if it asks for that."""
+    folders.check_version(config.version)
     direct = None if config.path is None else Path(config.path).expanduser()
     try:
         if direct is not None and folders.is_prepared(direct):
