@@ -17,6 +17,7 @@ import jax.typing
 
 from jaxtrain.config.schema import ResnetConfig
 from jaxtrain.errors import UsageError
+from jaxtrain.models.convolution import Conv
 from jaxtrain.models.layers import RowDropout, StochasticDepth
 from jaxtrain.models.norms import normalise
 
@@ -93,7 +94,7 @@ class Block(nn.Module):
             last = index == len(sides)
             channels = self.channels * (_EXPANSION if self.bottleneck and last else 1)
             stride = self.stride if index == sides.index(3) + 1 else 1
-            branch = _conv(channels, side, stride, self.dtype, f"conv{index}")(branch)
+            branch = Conv(channels, side, stride, self.dtype, name=f"conv{index}")(branch)
             branch = normalise(
                 branch,
                 groups=self.groups,
@@ -106,7 +107,8 @@ class Block(nn.Module):
         branch = StochasticDepth(self.drop, name="depth")(branch, row=row, train=train)
         shortcut = inputs
         if self.stride != 1 or inputs.shape[-1] != branch.shape[-1]:
-            shortcut = _conv(branch.shape[-1], 1, self.stride, self.dtype, "shortcut_conv")(inputs)
+            convolution = Conv(branch.shape[-1], 1, self.stride, self.dtype, name="shortcut_conv")
+            shortcut = convolution(inputs)
             shortcut = normalise(
                 shortcut, groups=self.groups, mask=mask, train=train, name="shortcut_norm"
             )
@@ -179,7 +181,7 @@ class ResNet(nn.Module):
 
     def _stem(self, image: jax.Array, *, mask: jax.Array, train: bool) -> jax.Array:
         side, stride = (7, 2) if self.pooled_stem else (3, 1)
-        hidden = _conv(self.channels[0], side, stride, self.dtype, "stem_conv")(image)
+        hidden = Conv(self.channels[0], side, stride, self.dtype, name="stem_conv")(image)
         hidden = normalise(hidden, groups=self.groups, mask=mask, train=train, name="stem_norm")
         hidden = nn.relu(hidden)
         if self.pooled_stem:
@@ -192,28 +194,6 @@ class ResNet(nn.Module):
         kernel_init = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
         head = nn.Dense(self.num_classes, dtype=self.dtype, kernel_init=kernel_init, name="head")
         return head(features)
-
-
-def _conv(
-    channels: int, side: int, stride: int, dtype: jax.typing.DTypeLike, name: str
-) -> nn.Module:
-    """A convolution without bias, padded on both sides alike, as PyTorch's are.
-
-    `SAME` pads a stride of 2 on one side only and would not give what published weights give.
-    """
-    padding = (side // 2, side // 2)
-    return nn.Conv(
-        channels,
-        (side, side),
-        (stride, stride),
-        padding=(padding, padding),
-        use_bias=False,
-        dtype=dtype,
-        kernel_init=nn.initializers.variance_scaling(
-            2.0, "fan_out", "normal"
-        ),  # He, as torchvision
-        name=name,
-    )
 
 
 def build(name: str, config: ResnetConfig, num_classes: int, dtype: jax.typing.DTypeLike) -> ResNet:
