@@ -239,7 +239,7 @@ def test_an_override_mends_a_recipe_that_is_not_whole(tmp_path: Path) -> None:
         ("nope.py", "--config=nope.py: no such file"),
         ("nope.json", "--config=nope.json: no such file"),
         ("configs/mnist_mpl.py", "no such file; did you mean the packaged --config=mnist_mlp?"),
-        ("mnist_mpl", "(mnist_mlp); did you mean the packaged --config=mnist_mlp?"),
+        ("mnist_mpl", "mnist_resnet); did you mean the packaged --config=mnist_mlp?"),
         ("settings.yaml", "--config=settings.yaml must be a .py file, a config.json or the name"),
         ("settings", "did you mean --config=settings.py?"),
         ("runs/one", "did you mean --workdir=runs/one?"),

@@ -166,3 +166,45 @@ def test_what_cannot_be_is_refused(command: Command, words: list[str], said: str
     message = command.refused("train", "--config=digits.py", *words, "--workdir=runs/none")
     assert said in message
     assert not (command.folder / "runs" / "none").exists()
+
+
+CROPS = [
+    "--config=digits.py",
+    "--config.data.path=None",
+    "--config.data.source=synthetic",
+    "--config.data.synthetic.image_shape=12,10,3",
+    "--config.data.synthetic.examples=200",
+    "--config.data.image_size=8,6",
+    "--config.data.crop=random_resized(0.2, 0.9)",
+    "--config.data.eval_crop=0.8",
+    "--config.data.augment=flip|brightness(0.2)",
+    "--config.train.steps=12",
+    "--config.checkpoint.every_steps=5",
+]
+
+
+def test_random_crops_do_not_depend_on_threads_devices_or_stops(command: Command) -> None:
+    one, spread, again = (command.folder / "runs" / name for name in ("crops", "crops8", "crops5"))
+    together(
+        partial(command.result, "train", *CROPS, "--workdir=runs/crops"),
+        partial(
+            command.result,
+            "train",
+            *CROPS,
+            "--config.data.threads=5",
+            "--workdir=runs/crops8",
+            devices=8,
+        ),
+    )
+    expected = read_arrays(one)
+    for name, array in read_arrays(spread).items():
+        np.testing.assert_allclose(expected[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
+    shutil.copytree(one, again)
+    (again / "result.json").unlink()
+    for step in ("10", "12"):
+        shutil.rmtree(again / "checkpoints" / step)
+    command.result("train", "--workdir=runs/crops5", "--config.data.threads=1")
+    for name, array in read_arrays(again).items():
+        np.testing.assert_array_equal(expected[name], array, err_msg=name)
+    result = json.loads((one / "result.json").read_text())
+    assert command.result("eval", "--workdir=runs/crops")["eval"] == result["eval"]
