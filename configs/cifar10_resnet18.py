@@ -2,9 +2,9 @@
 
     jaxtrain train --config=cifar10_resnet18 --config.data.download=true
 
-One GPU. The recipe is the usual one for this model (SGD with momentum, 200 epochs, cosine, crops
-and flips), for which about 95 % test accuracy is published:
-https://github.com/kuangliu/pytorch-cifar. Published recipe, not measured here.
+One GPU. The recipe is the usual one for this model: SGD with momentum, 200 epochs, cosine, crops
+and flips, as at https://github.com/kuangliu/pytorch-cifar, whose table has 93.02 % test accuracy.
+Published recipe, not measured here.
 """
 
 from ml_collections import ConfigDict

@@ -3,8 +3,9 @@
     jaxtrain train --config=imagenet_resnet50 --config.data.path=DATA_DIR
 
 Prepare the data with TensorFlow Datasets first (imagenet2012 needs a manual download). Eight
-accelerators, 1024 images an update; 76.3 % top-1 is published for the recipe
-(https://arxiv.org/abs/1706.02677). Published recipe, not measured here.
+accelerators, 1024 images an update. The paper (https://arxiv.org/abs/1706.02677) has 76.3 % top-1
+with 8192 images an update and a learning rate in proportion. Unlike there, batch statistics are
+those of all 1024 images, and the warm-up starts at 0. Published recipe, not measured here.
 """
 
 from ml_collections import ConfigDict

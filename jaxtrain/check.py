@@ -26,7 +26,7 @@ Report = dict[str, Any]
 
 
 def check(request: CheckRequest) -> tuple[str, int]:
-    """Says what the run would do and a verdict; nothing is trained.
+    """Says what the run would do and a verdict; nothing is trained or downloaded.
 
     Nothing is written but the picture that `request.preview` asks for, and that only of a run that
     would start.
@@ -42,11 +42,14 @@ def check(request: CheckRequest) -> tuple[str, int]:
     report: Report = {"config": configuration.flatten(request.config)}
     lines = _config_lines(request) if request.print_config else []
     status = 0
+    config = request.config
+    here = dataclasses.replace(config, data=dataclasses.replace(config.data, download=False))
     try:
-        run = setup.build(request.config, request.devices)
+        run = setup.build(here, request.devices)
     except JaxtrainError as error:
         status = error.status
-        report["verdict"] = f"would fail: {' '.join(str(error).splitlines())}"
+        verdict = "not known before the download" if config.data.download else "would fail"
+        report["verdict"] = f"{verdict}: {' '.join(str(error).splitlines())}"
     else:
         report |= _describe(run, request)
         lines += [] if request.print_config else _lines(run, report)

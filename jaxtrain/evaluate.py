@@ -1,6 +1,7 @@
 """`jaxtrain eval`: a run's checkpoint scored on one split, every example once."""
 
 import contextlib
+import dataclasses
 import pathlib
 import sys
 import time
@@ -10,6 +11,7 @@ import numpy as np
 
 from jaxtrain import checkpoint, data, predictor, workdir
 from jaxtrain.config import Config, EvalRequest, apply_overrides
+from jaxtrain.config.schema import DataConfig
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.evaluation import Evaluator, Results
 from jaxtrain.predictor import Predictor
@@ -27,8 +29,7 @@ def evaluate(request: EvalRequest) -> dict[str, Any]:
     config = apply_overrides(stored.config, request.overrides)
     directory, model = _load(stored.path / "checkpoints", request.checkpoint)
     step = model.step
-    split = data.open_split(config.data, _split_name(request, config), len(model.class_names))
-    _check_shape(model, split)
+    split = _open_split(model, config.data, _split_name(request, config))
     with contextlib.closing(open_console(sys.stderr, time.perf_counter)) as console:
         console.message(f"evaluating step {step} on {split.size:,} examples of {split.name!r}")
         results, metrics = _results(model, split, config, console)
@@ -72,6 +73,25 @@ def _results(
     return results, evaluator.summary(results)
 
 
+def _open_split(model: Predictor, config: DataConfig, name: str) -> data.Split:
+    """The examples, brought to the size of those that the model was trained on.
+
+    Raises:
+        UsageError: they cannot be, or are of other classes.
+    """
+    trained = model.config.data
+    sized = dataclasses.replace(
+        config, image_size=model.image_shape[:2], eval_crop=trained.eval_crop
+    )
+    split = data.open_split(sized, name, model.class_names)
+    if tuple(split.image_shape) != model.image_shape:
+        raise UsageError(
+            f"split {split.name!r} has images of {split.image_shape[2]} channels, but the model "
+            f"was trained on {model.image_shape[2]}; give data like what it was trained on"
+        )
+    return split
+
+
 def _split_name(request: EvalRequest, config: Config) -> str:
     """`--split`, else `data.eval_split` where the command line sets it, else what training used."""
     if request.split is not None:
@@ -103,14 +123,6 @@ def _locate(checkpoints: pathlib.Path, which: str) -> tuple[pathlib.Path, int]:
             f"(as in {checkpoints / '100'})"
         )
     return path.parent, checkpoint.resolve_step(path.parent, path.name)
-
-
-def _check_shape(model: Predictor, split: data.Split) -> None:
-    if tuple(split.image_shape) != model.image_shape:
-        raise UsageError(
-            f"split {split.name!r} has images of shape {tuple(split.image_shape)}, but the model "
-            f"was trained on {model.image_shape}; give the data that it was trained for"
-        )
 
 
 def _by_class(model: Predictor, split: data.Split, results: Results) -> dict[str, Any]:

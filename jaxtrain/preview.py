@@ -104,7 +104,7 @@ def examples(run: Run, step: int, count: int) -> Examples:
     image = unit_interval(jnp.asarray(split.read(indices, run.sampler.row_seeds(step)[:count])))
     before, changes = image, []
     if split.random:
-        middle = data.open_split(config, config.train_split, run.dataset.num_classes)
+        middle = data.open_split(config, config.train_split, run.dataset.class_names)
         before = unit_interval(jnp.asarray(middle.read(indices)))
         changes.append(f"data.crop={config.crop}")
     if config.augment.strip():

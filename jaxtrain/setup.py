@@ -23,7 +23,16 @@ from jaxtrain.step import Fixed, normalisation
 # Saves a tenth of the time of a small MLP's step.
 _STEPS_PER_CALL = 10
 
-_VERSIONED = ("jaxtrain", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
+_VERSIONED = (
+    "jaxtrain",
+    "jax",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "numpy",
+    "pillow",
+    "tensorflow-datasets",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +45,7 @@ class Run:
         sampler: step to example indices of the training split.
         plan: steps and events.
         mesh: the devices.
-        fixed: model, task, optimizer, schedule.
+        fixed: model, augmentation, loss, optimizer and schedule.
         create: `seed` to the state before the first update; pure.
         abstract: the state's shapes, dtypes and shardings.
         steps_per_call: the most updates in one call of the compiled step.

@@ -29,8 +29,8 @@ class Normalise:
         std: likewise.
     """
 
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
     def __call__(self, image: jax.Array) -> jax.Array:
         """Float32 `[batch, H, W, C]` from uint8, or from floats that are in 0..1 already."""
@@ -50,12 +50,12 @@ def normalisation(config: DataConfig, image_shape: tuple[int, ...]) -> Normalise
     """
     for name in ("mean", "std"):
         values = getattr(config, name)
-        if values is not None and len(values) not in (1, image_shape[-1]):
+        if len(values) not in (1, image_shape[-1]):
             raise UsageError(
                 f"data.{name}={values} holds {len(values)} numbers, but images have "
                 f"{image_shape[-1]} channels; give one number, or one a channel"
             )
-    return Normalise(config.mean or (0.0,), config.std or (1.0,))
+    return Normalise(config.mean, config.std)
 
 
 def unit_interval(image: jax.Array) -> jax.Array:
@@ -162,20 +162,13 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
         interval = interval.replace(bad_step=jnp.where(hopeless, step, interval.bad_step))
     updates, opt_state = fixed.optimizer.update(gradients, state.opt_state, state.params)
     params = optax.apply_updates(state.params, jax.tree.map(lambda u: -rate * u, updates))
-    learned = (params, outputs.collections, opt_state)
+    learned = {"params": params, "collections": outputs.collections, "opt_state": opt_state}
     if loss_scale is not None:
-        learned = loss_scale.unless_skipped(
-            learned, (state.params, state.collections, state.opt_state)
-        )
+        before = {name: getattr(state, name) for name in learned}
+        learned = loss_scale.unless_skipped(learned, before)
     interval = _continued(fixed, state).merge(interval)
     new_state = TrainState(
-        step=step,
-        seed=state.seed,
-        params=learned[0],
-        collections=learned[1],
-        opt_state=learned[2],
-        interval=interval,
-        loss_scale=loss_scale,
+        step=step, seed=state.seed, interval=interval, loss_scale=loss_scale, **learned
     )
     return new_state, StepMetrics(interval, rate)
 
@@ -201,14 +194,17 @@ def _gradients(
         gradients, outputs = grad_fn(state.params, part)
         weight = part.mask.sum(dtype=jnp.float32) / jnp.maximum(count, 1.0)
         floats, others = _by_kind(outputs.collections)
-        floats = [leaf * weight for leaf in floats]
+        floats = [leaf.astype(jnp.float32) * weight for leaf in floats]
         return (gradients, floats), (outputs.loss, outputs.logits, others)
 
     count = batch.mask.sum(dtype=jnp.float32)
     parts = jax.tree.map(lambda x: _strided(x, fixed.accumulate), batch)
     (gradients, floats), (loss, logits, others) = summed(of_part, parts, unroll=fixed.unroll)
     old, _ = _by_kind(state.collections)
-    floats = [jnp.where(count > 0, *pair) for pair in zip(floats, old, strict=True)]
+    floats = [
+        jnp.where(count > 0, new, kept).astype(kept.dtype)
+        for new, kept in zip(floats, old, strict=True)
+    ]
     collections = _from_kinds(state.collections, floats, [leaf[-1] for leaf in others])
     loss, logits, batch = jax.tree.map(_joined, (loss, logits, parts))
     return gradients, _Outputs(loss, logits, collections), batch

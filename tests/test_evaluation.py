@@ -24,7 +24,7 @@ def evaluate(examples, batch_size, devices, *, dtype="float32", cache="device", 
     variables = jax.tree.map(lambda x: x * scale, variables)
     evaluator = Evaluator(
         model=model,
-        normalise=Normalise(),
+        normalise=Normalise((0.0,), (1.0,)),
         task=CLASSIFICATION,
         split=examples,
         config=DataConfig(cache=cache),

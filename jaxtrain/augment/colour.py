@@ -73,7 +73,11 @@ class Saturation(_Blend):
     def complaint(self, image_shape: tuple[int, ...]) -> str | None:
         """Refuses images without colour."""
         channels = image_shape[-1]
-        return None if channels == len(_LUMA) else f"needs 3 channels, the images have {channels}"
+        return (
+            None
+            if channels == len(_LUMA)
+            else (f"needs 3 channels, but the images have {channels}; leave it out")
+        )
 
     def other(self, image: jax.Array) -> jax.Array:
         """As `_Blend`."""

@@ -171,6 +171,8 @@ def _write(stream: TextIO | None, text: str) -> None:
     except OSError as error:
         # What could not be written stays in the stream, and Python would try again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if stream is sys.stderr:
+            return
         raise CheckpointError(
             f"the output cannot be written: {error.strerror}; make room, then run the same "
             "command again"

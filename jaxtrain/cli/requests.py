@@ -20,11 +20,18 @@ from jaxtrain.config.text import override_values
 from jaxtrain.errors import UsageError
 
 # Where the examples come from; what is made of them is the run's own.
-_EVAL_KEYS = tuple(
-    f"data.{name}"
-    for name in (
-        "source path name version image_key label_key download eval_split cache threads ahead"
-    ).split()
+_EVAL_KEYS = (
+    "data.source",
+    "data.path",
+    "data.name",
+    "data.version",
+    "data.image_key",
+    "data.label_key",
+    "data.download",
+    "data.eval_split",
+    "data.cache",
+    "data.threads",
+    "data.ahead",
 )
 
 

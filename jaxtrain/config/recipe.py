@@ -74,9 +74,28 @@ def resolve(recipe: Recipe, overrides: Mapping[str, str]) -> tuple[Config, dict[
         UsageError: a bad override, or keys that contradict each other.
     """
     config = build(override_values(recipe.values, overrides))
+    _refuse_unread(config.model.name, overrides)
     sources = {name: recipe.label if name in recipe.values else "default" for name in key_docs()}
     sources.update({find_key(name)[0].name: "command line" for name in overrides})
     return config, sources
+
+
+def _refuse_unread(model: str, overrides: Mapping[str, str]) -> None:
+    """Refuses keys of another model on the command line; a recipe may have them.
+
+    So a recipe's `model.mlp.*` do not keep `--config.model.name=resnet18` from working alone.
+    """
+    groups = {name.split(".")[1] for name in key_docs() if name.startswith("model.")}
+    groups -= {"name", "dtype", "args"}
+    own = next((group for group in groups if model.startswith(group)), None)
+    if own is None and ":" not in model:
+        return  # an unknown name, which the table of models refuses
+    for name in overrides:
+        group = find_key(name)[0].name.split(".")[1:2]
+        if name.startswith("model.") and group[0] in groups - {own}:
+            raise UsageError(
+                f"--config.{name} is set, but model.name={model} does not read it; leave it out"
+            )
 
 
 def packaged_recipes() -> dict[str, Path]:

@@ -7,96 +7,26 @@ all others identify the run.
 # ruff: noqa: RUF009 - `key` and `section` only wrap dataclasses.field
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
-Check = Callable[[Any], str | None]
-
-
-def float32_range(value: float) -> str | None:
-    """What float32 holds, in which the step computes."""
-    return None if value < 3.4e38 else "must be below 3.4e38, what float32 holds"
-
-
-def positive(value: float) -> str | None:
-    """Above 0, as float32 holds it."""
-    return "must be above 0" if value <= 0 else float32_range(value)
-
-
-def non_negative(value: float) -> str | None:
-    """0 or more, as float32 holds it."""
-    return "must be 0 or more" if value < 0 else float32_range(value)
-
-
-def fraction(value: float) -> str | None:
-    """A share that is never the whole: [0, 1)."""
-    return None if 0 <= value < 1 else "must be at least 0 and below 1"
-
-
-def unit_interval(value: float) -> str | None:
-    """From 0 to 1, both ends included."""
-    return None if 0 <= value <= 1 else "must be between 0 and 1"
-
-
-def seed_range(value: int) -> str | None:
-    """What fits in 32 unsigned bits."""
-    return None if 0 <= value < 2**32 else "must be between 0 and 4294967295"
-
-
-def thread_count(value: int) -> str | None:
-    """More threads than this only get in each other's way."""
-    return None if 0 < value <= 256 else "must be between 1 and 256"
-
-
-def class_count(value: int) -> str | None:
-    """What a softmax layer is for; a typo must not take all memory."""
-    return None if 0 < value <= 10**6 else "must be between 1 and 1000000"
-
-
-def call_length(value: int) -> str | None:
-    """A few calls' steps may be in flight: more than this would make a stop wait for long."""
-    return None if 0 < value <= 1000 else "must be between 1 and 1000"
-
-
-def step_count(value: int) -> str | None:
-    """What an int32 counter holds."""
-    return None if 0 < value < 2**31 else "must be above 0 and below 2147483648"
-
-
-def all_positive(values: tuple[float, ...]) -> str | None:
-    """Every element above 0."""
-    return None if all(value > 0 for value in values) else "must hold only values above 0"
-
-
-def image_sides(value: tuple[int, ...]) -> str | None:
-    """One side for squares, or height and width."""
-    fits = len(value) in (1, 2) and all(0 < side <= 2**14 for side in value)
-    return None if fits else "must be one side or height,width, each between 1 and 16384"
-
-
-def image_shape(value: tuple[int, ...]) -> str | None:
-    """Height, width and channels."""
-    fits = len(value) == 3 and all(0 < side <= 2**14 for side in value)
-    return None if fits else "must be height,width,channels, each between 1 and 16384"
-
-
-def crop_share(value: float) -> str | None:
-    """A share of a side that is not nothing: (0, 1]."""
-    return None if 0 < value <= 1 else "must be above 0 and at most 1"
-
-
-def non_empty(value: str) -> str | None:
-    """Some text."""
-    return None if value else "must not be empty"
-
-
-def choice(*names: str) -> Check:
-    """A check for one of `names`; the message lists them all."""
-
-    def check(value: str) -> str | None:
-        return None if value in names else f"must be one of {', '.join(names)}"
-
-    return check
+from jaxtrain.config.checks import (
+    Check,
+    all_positive,
+    call_length,
+    choice,
+    class_count,
+    crop_share,
+    fraction,
+    image_shape,
+    image_sides,
+    non_empty,
+    non_negative,
+    positive,
+    seed_range,
+    step_count,
+    thread_count,
+    unit_interval,
+)
 
 
 def key(default: Any, doc: str, check: Check | None = None, *, free: bool = False) -> Any:
@@ -151,7 +81,9 @@ class DataConfig:
         positive,
     )
     num_classes: int | None = key(
-        None, "number of classes; None: one more than the largest training label", class_count
+        None,
+        "number of classes; None: one more than the largest training label; 10 if synthetic",
+        class_count,
     )
     class_names: tuple[str, ...] | None = key(
         None, "one name a class, in label order; None: the source's names, else the numbers"
@@ -168,11 +100,11 @@ class DataConfig:
         non_empty,
     )
     eval_crop: float = key(1.0, "share of the shorter side that the centre crop keeps", crop_share)
-    mean: tuple[float, ...] | None = key(
-        None, "subtracted from images in 0..1: one number, or one a channel; None: 0"
+    mean: tuple[float, ...] = key(
+        (0.0,), "subtracted from images in 0..1: one number, or one a channel"
     )
-    std: tuple[float, ...] | None = key(
-        None, "divides them after that: one number, or one a channel; None: 1", all_positive
+    std: tuple[float, ...] = key(
+        (1.0,), "divides them after that: one number, or one a channel", all_positive
     )
     augment: str = key("", "random changes of training images, as in 'flip|pad_crop(4)|cutout(8)'")
     class_weights: str | None = key(
@@ -288,7 +220,10 @@ class TrainConfig:
 
     batch_size: int = key(128, "examples an update, over all devices", positive)
     accumulate: int = key(
-        1, "parts of the batch that are computed one after the other, to save memory", positive
+        1,
+        "parts of the batch that are computed one after the other, to save memory; each is "
+        "normalised by its own batch statistics",
+        positive,
     )
     label_smoothing: float = key(
         0.0, "share of the target that is spread over all classes", fraction
@@ -297,8 +232,8 @@ class TrainConfig:
     steps: int | None = key(None, "updates; or set epochs", step_count)
     steps_per_call: int | None = key(
         None,
-        "updates that the devices do in one go, at most; None: 10 for data on the devices and a "
-        "model without convolutions, else 1",
+        "updates that the devices do in one go, at most, so that a stop takes up to 5 times as "
+        "many; None: 10 for data on the devices and a model without convolutions, else 1",
         call_length,
         free=True,
     )

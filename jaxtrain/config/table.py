@@ -8,7 +8,8 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from jaxtrain.config.schema import Check, Config
+from jaxtrain.config.checks import Check
+from jaxtrain.config.schema import Config
 from jaxtrain.errors import UsageError
 
 

@@ -1,6 +1,7 @@
 """The data that a config names: splits, holdout and classes, checked before anything runs."""
 
 import dataclasses
+import itertools
 from concurrent import futures
 from typing import Final
 
@@ -70,7 +71,8 @@ def open_dataset(config: DataConfig) -> Dataset:
     if train.image_shape != evaluated.image_shape:
         raise UsageError(
             f"split {evaluated.name} has images {_shape(evaluated)} but {train.name} "
-            f"{_shape(train)}; both must have one shape"
+            f"{_shape(train)}; set data.image_size to bring both to one size, and give both as "
+            "many channels"
         )
     return Dataset(train, evaluated, class_names)
 
@@ -80,16 +82,16 @@ def eval_split_name(config: DataConfig) -> str:
     return config.eval_split if config.holdout is None else _HOLDOUT
 
 
-def open_split(config: DataConfig, name: str, num_classes: int) -> Split:
+def open_split(config: DataConfig, name: str, class_names: tuple[str, ...]) -> Split:
     """Opens and checks one split as a run with this config evaluates on it.
 
     Args:
         config: the `data` section.
         name: `holdout`, or any split of the source; the training split comes without the holdout.
-        num_classes: number of classes that the labels must fit.
+        class_names: the classes of the run, which the data must have in the same order.
 
     Raises:
-        UsageError: the split is not there, or damaged, or a label does not fit.
+        UsageError: the split is not there, or damaged, or it has other classes.
     """
     source, sizing = open_source(config), sizes.sizing(config)
     if name == _HOLDOUT and config.holdout is None:
@@ -98,7 +100,8 @@ def open_split(config: DataConfig, name: str, num_classes: int) -> Split:
             f"splits there: {', '.join(source.split_names) or 'none'}"
         )
     opened = source.open(config.train_split if name == _HOLDOUT else name)
-    _check_labels(opened, num_classes)
+    _check_same_classes(config, source, class_names)
+    _check_labels(opened, len(class_names))
     split = sizes.for_evaluation(opened, sizing)
     if config.holdout is None or name not in (_HOLDOUT, config.train_split):
         return split
@@ -129,6 +132,18 @@ def _class_names(config: DataConfig, source: Source, train: Split | RawSplit) ->
             f"{len(names)} classes; set it to {len(names)} or None, or set data.class_names"
         )
     return names
+
+
+def _check_same_classes(config: DataConfig, source: Source, class_names: tuple[str, ...]) -> None:
+    names = config.class_names or source.class_names
+    if names is None or names == class_names:
+        return
+    pairs = itertools.zip_longest(names, class_names)
+    at, (theirs, ours) = next((k, pair) for k, pair in enumerate(pairs) if pair[0] != pair[1])
+    raise UsageError(
+        f"class {at} of data.source={config.source} is {theirs!r}, but the model's is {ours!r}; "
+        "give data with the classes that it was trained for, in their order"
+    )
 
 
 def _inferred_classes(train: Split | RawSplit) -> int:

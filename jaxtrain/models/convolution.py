@@ -104,6 +104,9 @@ def _parts(inputs: jax.Array) -> int:
 
 
 def _split(batch: jax.Array, parts: int) -> list[jax.Array]:
-    """Every `parts`-th row, from each first one; so a device's rows stay on it."""
+    """Every `parts`-th row, from each first one.
+
+    So a device's rows stay on it, where those of a part divide over the devices.
+    """
     rows = batch.reshape(-1, parts, *batch.shape[1:])
     return [rows[:, part] for part in range(parts)]

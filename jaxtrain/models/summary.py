@@ -98,8 +98,10 @@ def _products(jaxpr: Any, scope: str) -> Iterator[tuple[str, int]]:
             channels = shapes[1][equation.params["dimension_numbers"].rhs_spec[0]]
             yield inside, 2 * outputs * math.prod(shapes[1]) // channels
         else:
+            turns = equation.params["length"] if equation.primitive.name == "scan" else 1
             for inner in _inner(equation.params.values()):
-                yield from _products(inner, inside)
+                for where, count in _products(inner, inside):
+                    yield where, turns * count
 
 
 def _inner(values: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Steps that were sent to the devices and not waited for."""
+"""Calls of a step, or of a few at once, that were sent to the devices and not waited for."""
 
 import collections
 from collections.abc import Callable
@@ -6,13 +6,13 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-# Steps that may be in flight at once. With no bound, several CPU devices in one process deadlock
-# in an all-reduce.
+# Calls that may be in flight at once. With no bound, several CPU devices in one process deadlock
+# in an all-reduce: each call waiting takes threads, however many steps it has.
 MAX_IN_FLIGHT = 4
 
 
 class InFlight(Generic[T]):
-    """At most `MAX_IN_FLIGHT` sent steps, finished in order.
+    """At most `MAX_IN_FLIGHT` sent calls, finished in order.
 
     Waiting only for the oldest keeps the device busy, and results are fetched that much later.
     """

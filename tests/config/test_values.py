@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import Config, flatten, from_dict, key_docs
-from jaxtrain.config.schema import all_positive
+from jaxtrain.config.checks import all_positive
 from jaxtrain.errors import UsageError
 
 

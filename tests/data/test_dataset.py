@@ -7,6 +7,8 @@ from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import open_dataset, open_split
 from jaxtrain.errors import UsageError
 
+CLASSES = ("0", "1", "2")
+
 
 @pytest.fixture
 def folder(idx_folder, toy):
@@ -114,7 +116,10 @@ def test_evaluation_may_lack_classes(folder):
 def test_shapes_must_agree(folder):
     config = folder({"t10k-images-idx3-ubyte": np.zeros((10, 5, 4), np.uint8)})
     said = refusal(open_dataset, config)
-    assert said == ("split test has images 5x4x1 but train 4x5x1; both must have one shape")
+    assert said == (
+        "split test has images 5x4x1 but train 4x5x1; set data.image_size to bring both to one "
+        "size, and give both as many channels"
+    )
 
 
 def test_holdout(folder, toy):
@@ -148,27 +153,48 @@ def test_open_split_is_the_split_of_the_run(folder):
     config = folder(holdout=6)
     dataset = open_dataset(config)
     for name, same in (("train", dataset.train), ("holdout", dataset.eval)):
-        split = open_split(config, name, 3)
+        split = open_split(config, name, CLASSES)
         assert (split.name, split.size) == (name, same.size)
         assert split.fingerprint == same.fingerprint
-    assert open_split(config, "t10k", 3).name == "test"
-    assert open_split(folder(), "train", 3).size == 20
+    assert open_split(config, "t10k", CLASSES).name == "test"
+    assert open_split(folder(), "train", CLASSES).size == 20
 
 
 def test_open_split_needs_no_other_split(folder):
     config = folder({"train-images-idx3-ubyte": b"broken", "train-labels-idx1-ubyte": b"broken"})
-    assert open_split(config, "test", 3).size == 10
+    assert open_split(config, "test", CLASSES).size == 10
 
 
 def test_open_split_checks_labels(folder):
     assert "label 2 at index 2 of split test is outside 0..1" in refusal(
-        open_split, folder(), "test", 2
+        open_split, folder(), "test", CLASSES[:2]
     )
 
 
+@pytest.mark.parametrize(
+    ("names", "classes", "said"),
+    [
+        (
+            ("cat", "dog", "owl"),
+            CLASSES,
+            "class 0 of data.source=idx is 'cat', but the model's is '0'",
+        ),
+        (("0", "2", "1"), CLASSES, "class 1 of data.source=idx is '2', but the model's is '1'"),
+        (
+            ("0", "1", "2"),
+            CLASSES[:2],
+            "class 2 of data.source=idx is '2', but the model's is None",
+        ),
+    ],
+)
+def test_open_split_refuses_other_classes(folder, names, classes, said):
+    assert said in refusal(open_split, folder(class_names=names), "test", classes)
+    assert open_split(folder(class_names=names), "test", names).size == 10
+
+
 def test_open_split_lists_what_is_there(folder):
-    assert refusal(open_split, folder(), "valid", 3).endswith("its splits: train, test")
-    said = refusal(open_split, folder(), "holdout", 3)
+    assert refusal(open_split, folder(), "valid", CLASSES).endswith("its splits: train, test")
+    said = refusal(open_split, folder(), "holdout", CLASSES)
     assert said == "there is no split 'holdout' without data.holdout; splits there: train, test"
 
 
@@ -179,13 +205,14 @@ def test_both_splits_are_brought_to_one_size(folder):
     config = folder({"t10k-images-idx3-ubyte": np.zeros((10, 7, 9), np.uint8)}, image_size=(6,))
     dataset = open_dataset(config)
     assert dataset.train.image_shape == dataset.eval.image_shape == (6, 6, 1)
-    assert open_split(config, "test", 3).image_shape == (6, 6, 1)
+    assert open_split(config, "test", CLASSES).image_shape == (6, 6, 1)
 
 
 def test_channels_must_agree_in_any_case(folder):
     config = folder({"t10k-images-idx3-ubyte": np.zeros((10, 4, 5, 3), np.uint8)}, image_size=(6,))
     said = refusal(open_dataset, config)
-    assert said == "split test has images 6x6x3 but train 6x6x1; both must have one shape"
+    assert said.startswith("split test has images 6x6x3 but train 6x6x1; ")
+    assert said.endswith("give both as many channels")
 
 
 @pytest.mark.parametrize("holdout", [None, 6])
@@ -202,11 +229,11 @@ def test_training_is_random_and_evaluation_is_not(folder, holdout):
     assert dataset.train.fingerprint != plain.train.fingerprint
     assert dataset.eval.fingerprint == plain.eval.fingerprint
     # The training split as it is evaluated on.
-    split = open_split(config, "train", 3)
+    split = open_split(config, "train", CLASSES)
     assert not split.random
     assert np.array_equal(split.images, plain.train.images)
     assert split.fingerprint == plain.train.fingerprint
-    assert open_split(config, "test", 3).size == 10
+    assert open_split(config, "test", CLASSES).size == 10
 
 
 def test_random_parts_of_images_as_they_are(folder):
@@ -222,7 +249,7 @@ def test_random_parts_cannot_stay_on_the_device(folder):
         "data.cache=device cannot hold data.crop=random_resized(0.5), another part of an image at "
         "each step; set data.cache=auto"
     )
-    assert open_split(config, "test", 3).size == 10
+    assert open_split(config, "test", CLASSES).size == 10
     assert open_dataset(folder(cache="device")).train.size == 20
 
 

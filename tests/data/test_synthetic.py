@@ -8,6 +8,8 @@ from jaxtrain.data import open_dataset, open_split
 from jaxtrain.data.synthetic import SyntheticSplit
 from jaxtrain.errors import UsageError
 
+TEN = tuple("0123456789")
+
 
 def config(shape=(8, 6, 3), examples=100, eval_examples=40, **keys):
     synthetic = SyntheticConfig(image_shape=shape, examples=examples, eval_examples=eval_examples)
@@ -37,7 +39,7 @@ def test_class_counts():
 
 def test_there_are_two_splits():
     with pytest.raises(UsageError) as error:
-        open_split(config(), "valid", 10)
+        open_split(config(), "valid", TEN)
     assert str(error.value) == (
         "there is no split 'valid' in data.source=synthetic; its splits: train, test"
     )
@@ -124,7 +126,7 @@ def test_pixels_fill_the_range():
 
 def test_a_huge_set_takes_no_time_and_no_room():
     began = time.monotonic()
-    split = open_split(config((224, 224, 3), 10**6), "train", 10)
+    split = open_split(config((224, 224, 3), 10**6), "train", TEN)
     assert split.fingerprint
     assert split.read(np.array([10**6 - 1])).shape == (1, 224, 224, 3)
     assert time.monotonic() - began < 5

@@ -71,11 +71,13 @@ def test_the_folder_of_a_version(data_dir):
     for name in (None, "several", "several/small"):
         assert opened(folder, name, version="1.*.*") == str(folder)
     assert refusal(folder, "plain") == (
-        f"data.path={folder} holds several/small/1.0.0, not data.name=plain"
+        f"data.path={folder} holds several/small/1.0.0, not data.name=plain; set data.name=None, "
+        "or give the folder of that data set"
     )
     assert "not data.name=several/large" in refusal(folder, "several/large")
     assert refusal(folder, version="2.0.0") == (
-        f"data.path={folder} holds several/small/1.0.0, not data.version=2.0.0"
+        f"data.path={folder} holds several/small/1.0.0, not data.version=2.0.0; set "
+        "data.version=None, or give the folder of that version"
     )
 
 

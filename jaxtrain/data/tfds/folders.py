@@ -156,7 +156,11 @@ def _variants(folder: Path) -> list[str]:
     """What is prepared of one data set: `3.0.1`, or `config/3.0.1`."""
     return [
         *map(str, sorted(_versions(folder))),
-        *(f"{config}/{each}" for config in _configs(folder) for each in _versions(folder / config)),
+        *(
+            f"{config}/{each}"
+            for config in _configs(folder)
+            for each in sorted(_versions(folder / config))
+        ),
     ]
 
 

@@ -60,7 +60,7 @@ def _as_usage_error(wanted: Wanted) -> Iterator[None]:
     except Exception as error:
         raise UsageError(
             f"{wanted.full_name} cannot be downloaded and prepared in {wanted.data_dir}: "
-            + _said(error)
+            f"{_said(error)}; mend that, or prepare it on another machine and copy it there"
         ) from error
 
 

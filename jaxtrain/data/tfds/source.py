@@ -18,8 +18,9 @@ from jaxtrain.errors import UsageError
 class TfdsSource:
     """A prepared data set, as array_record or tfrecord, read without TensorFlow.
 
-    No code of the data set is run and nothing outside of its folder is looked at: its files say all
-    that is needed.
+    No code of the data set is run: its files say all that is needed. Outside of its folder only
+    the index of its records is looked at, which lies in the user's cache if the folder cannot be
+    written.
 
     Args:
         config: the `data` section. `path` is the data_dir, or the folder of one version; without
@@ -134,10 +135,14 @@ def _info(folder: Path, config: DataConfig) -> Any:
         ) from error
     names = {info.name, f"{info.name}/{info.config_name}"}
     if config.name is not None and config.name not in names:
-        raise UsageError(f"data.path={folder} holds {info.full_name}, not data.name={config.name}")
+        raise UsageError(
+            f"data.path={folder} holds {info.full_name}, not data.name={config.name}; "
+            "set data.name=None, or give the folder of that data set"
+        )
     if config.version is not None and not tfds.core.Version(info.version).match(config.version):
         raise UsageError(
-            f"data.path={folder} holds {info.full_name}, not data.version={config.version}"
+            f"data.path={folder} holds {info.full_name}, not data.version={config.version}; set "
+            "data.version=None, or give the folder of that version"
         )
     record_format = info.file_format.value
     if record_format not in FORMATS:

@@ -1,0 +1,95 @@
+"""What the values of a key must be: a value to a complaint ("must be above 0") or None.
+
+Never called with None, NaN or an infinity: those are refused before.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+Check = Callable[[Any], str | None]
+
+
+def float32_range(value: float) -> str | None:
+    """What float32 holds, in which the step computes."""
+    return None if value < 3.4e38 else "must be below 3.4e38, what float32 holds"
+
+
+def positive(value: float) -> str | None:
+    """Above 0, as float32 holds it."""
+    return "must be above 0" if value <= 0 else float32_range(value)
+
+
+def non_negative(value: float) -> str | None:
+    """0 or more, as float32 holds it."""
+    return "must be 0 or more" if value < 0 else float32_range(value)
+
+
+def fraction(value: float) -> str | None:
+    """A share that is never the whole: [0, 1)."""
+    return None if 0 <= value < 1 else "must be at least 0 and below 1"
+
+
+def unit_interval(value: float) -> str | None:
+    """From 0 to 1, both ends included."""
+    return None if 0 <= value <= 1 else "must be between 0 and 1"
+
+
+def seed_range(value: int) -> str | None:
+    """What fits in 32 unsigned bits."""
+    return None if 0 <= value < 2**32 else "must be between 0 and 4294967295"
+
+
+def thread_count(value: int) -> str | None:
+    """More threads than this only get in each other's way."""
+    return None if 0 < value <= 256 else "must be between 1 and 256"
+
+
+def class_count(value: int) -> str | None:
+    """What a softmax layer is for; a typo must not take all memory."""
+    return None if 0 < value <= 10**6 else "must be between 1 and 1000000"
+
+
+def call_length(value: int) -> str | None:
+    """A few calls' steps may be in flight: more than this would make a stop wait for long."""
+    return None if 0 < value <= 1000 else "must be between 1 and 1000"
+
+
+def step_count(value: int) -> str | None:
+    """What an int32 counter holds."""
+    return None if 0 < value < 2**31 else "must be above 0 and below 2147483648"
+
+
+def all_positive(values: tuple[float, ...]) -> str | None:
+    """Every element above 0."""
+    return None if all(value > 0 for value in values) else "must hold only values above 0"
+
+
+def image_sides(value: tuple[int, ...]) -> str | None:
+    """One side for squares, or height and width."""
+    fits = len(value) in (1, 2) and all(0 < side <= 2**14 for side in value)
+    return None if fits else "must be one side or height,width, each between 1 and 16384"
+
+
+def image_shape(value: tuple[int, ...]) -> str | None:
+    """Height, width and channels."""
+    fits = len(value) == 3 and all(0 < side <= 2**14 for side in value)
+    return None if fits else "must be height,width,channels, each between 1 and 16384"
+
+
+def crop_share(value: float) -> str | None:
+    """A share of a side that is not nothing: (0, 1]."""
+    return None if 0 < value <= 1 else "must be above 0 and at most 1"
+
+
+def non_empty(value: str) -> str | None:
+    """Some text."""
+    return None if value else "must not be empty"
+
+
+def choice(*names: str) -> Check:
+    """A check for one of `names`; the message lists them all."""
+
+    def check(value: str) -> str | None:
+        return None if value in names else f"must be one of {', '.join(names)}"
+
+    return check
