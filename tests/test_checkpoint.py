@@ -250,7 +250,8 @@ from jaxtrain.state import TrainState
 from jaxtrain.tasks import Interval
 
 folder = pathlib.Path(sys.argv[1])
-state = TrainState(jnp.int32(1), jnp.uint32(7), {"w": jnp.ones(3)}, {}, (), Interval.empty())
+step, seed, params = jnp.int32(1), jnp.uint32(7), {"w": jnp.ones(3)}
+state = TrainState(step, seed, params, {}, (), Interval.empty(), None)
 try:
     with Checkpoints(folder, 3, None) as checkpoints:
         shutil.rmtree(folder)

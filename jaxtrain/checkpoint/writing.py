@@ -1,0 +1,172 @@
+"""Writes a run's checkpoints in the background."""
+
+import dataclasses
+import functools
+import math
+import pathlib
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import jax
+from orbax.checkpoint import v1 as ocp
+
+from jaxtrain.checkpoint.orbax import cause, context, list_steps, quieten
+from jaxtrain.errors import CheckpointError, NonFiniteError
+from jaxtrain.state import TrainState, all_finite, fingerprint
+
+_policies = ocp.training.preservation_policies
+
+_SIGN = {"accuracy": 1.0, "loss": -1.0}
+
+_checksums = jax.jit(lambda model, training: (fingerprint(model), fingerprint(training)))
+
+_all_finite = jax.jit(all_finite)
+
+
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """The best evaluation so far: at which step, by which metric, how good."""
+
+    step: int
+    metric: str
+    value: float
+
+    def beaten_by(self, value: float) -> bool:
+        """Whether `value` is better; equal is not, so the earliest step stays the best."""
+        return _SIGN[self.metric] * value > _SIGN[self.metric] * self.value
+
+
+class Checkpoints:
+    """Writes a run's checkpoints in the background; a context manager.
+
+    Leaving it waits for the last write. One save runs at a time: a second one waits for the first.
+    """
+
+    def __init__(self, directory: pathlib.Path, keep: int, best_metric: str | None) -> None:
+        """Opens `directory`, which is made if it is not there.
+
+        Args:
+            directory: holds one folder a step.
+            keep: newest steps to keep.
+            best_metric: also keep the step that is best by `accuracy` or `loss`.
+
+        Raises:
+            CheckpointError: the directory cannot be made or read.
+        """
+        policies: list[Any] = [_policies.LatestN(keep)]
+        if best_metric is not None:
+            policies.append(
+                _policies.BestN(
+                    get_metric_fn=functools.partial(_rank, best_metric),
+                    n=1,
+                    keep_checkpoints_without_metrics=False,
+                )
+            )
+        self.directory = directory
+        self.best_metric = best_metric
+        self._pending: tuple[int, Any] | None = None
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._orbax = ocp.training.Checkpointer(
+                directory.absolute(),
+                context=context(),
+                preservation_policy=_policies.AnyPreservationPolicy(policies),
+                cleanup_tmp_directories=True,
+            )
+        except Exception as error:  # Orbax wraps what the file system says in many types
+            raise CheckpointError(f"cannot open {directory}: {cause(error)}") from error
+
+    def save(
+        self, state: TrainState, meta: Mapping[str, Any], evaluated: Mapping[str, float] | None
+    ) -> None:
+        """Starts to save a state, unless its step is saved already.
+
+        Args:
+            state: concrete arrays; they may be donated once this returns.
+            meta: JSON values stored with the step.
+            evaluated: this step's evaluation, for `best_metric`; None if there was none.
+
+        Raises:
+            NonFiniteError: the model holds a NaN or an infinity; nothing is written.
+            CheckpointError: this save, or the one before, cannot be written.
+        """
+        step = int(state.step)
+        self.wait()
+        if step in list_steps(self.directory):
+            return
+        if not bool(_all_finite(state.model)):
+            raise NonFiniteError(
+                f"a parameter is NaN or infinite after step {step}; this step is not saved; "
+                "lower optimizer.learning_rate or set optimizer.clip_norm"
+            )
+        model, training = jax.device_get(_checksums(state.model, state.training))
+        checksums = {"model": model.tolist(), "training": training.tolist()}
+        metrics = None
+        if self.best_metric is not None and evaluated is not None:
+            score = _SIGN[self.best_metric] * evaluated[self.best_metric]
+            metrics = {"metric": self.best_metric, "score": score, "step": step}
+        try:
+            response = self._orbax.save_checkpointables_async(
+                step,
+                {
+                    "model": state.model,
+                    "training": state.training,
+                    "meta": {**meta, "step": step, "checksums": checksums},
+                },
+                force=True,
+                metrics=metrics,
+            )
+        except Exception as error:
+            raise _write_error(self.directory, step, error) from error
+        self._pending = (step, response)
+
+    def wait(self) -> None:
+        """Returns when the save that is under way is on disk.
+
+        Raises:
+            CheckpointError: it could not be written.
+        """
+        if self._pending is None:
+            return
+        (step, response), self._pending = self._pending, None
+        try:
+            response.result()
+        except Exception as error:
+            raise _write_error(self.directory, step, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        failure = None
+        try:
+            self.wait()
+        except CheckpointError as raised:
+            failure = raised
+        if kind is None or issubclass(kind, Exception):
+            try:
+                self._orbax.close()
+            except Exception as raised:
+                quieten()
+                failure = failure or CheckpointError(
+                    f"cannot finish writing to {self.directory}: {cause(raised)}"
+                )
+        if error is None and failure is not None:
+            raise failure
+
+
+def _rank(best_metric: str, metrics: Mapping[str, Any]) -> tuple[float, int]:
+    """Better is larger; of equals the earlier; a score by a metric of before counts last."""
+    score = metrics["score"] if metrics["metric"] == best_metric else -math.inf
+    return score, -metrics["step"]
+
+
+def _write_error(directory: pathlib.Path, step: int, error: Exception) -> CheckpointError:
+    quieten()
+    return CheckpointError(
+        f"checkpoint of step {step} cannot be written to {directory}: {cause(error)}; "
+        "free space or mend the folder, then run the same command again"
+    )
