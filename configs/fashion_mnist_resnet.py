@@ -1,7 +1,9 @@
-"""A small ResNet (resnet20) on Fashion-MNIST, as IDX files.
+"""A small ResNet (resnet8 of twice the width, 308,000 parameters) on Fashion-MNIST, as IDX files.
 
     apt install dataset-fashion-mnist        (Debian and Ubuntu; elsewhere set data.path)
     jaxtrain train --config=fashion_mnist_resnet
+
+2 CPU cores. Not yet measured.
 """
 
 from ml_collections import ConfigDict
@@ -30,8 +32,9 @@ def get_config() -> ConfigDict:
     config.data.class_names = CLASSES
     config.data.mean = (0.286,)
     config.data.std = (0.353,)
-    config.data.augment = "flip|pad_crop(2)|cutout(8)"
-    config.model.name = "resnet20"
+    config.data.augment = "flip|pad_crop(2)"
+    config.model.name = "resnet8"
+    config.model.resnet.width = 2.0
     config.optimizer.name = "sgd"
     config.optimizer.momentum = 0.9
     config.optimizer.nesterov = True
@@ -40,7 +43,7 @@ def get_config() -> ConfigDict:
     config.schedule.name = "cosine"
     config.schedule.warmup_epochs = 1
     config.train.batch_size = 128
-    config.train.epochs = 30
+    config.train.epochs = 20
     config.eval.every_epochs = 1
     config.checkpoint.every_epochs = 1
     return config

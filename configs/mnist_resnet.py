@@ -1,6 +1,8 @@
-"""A small ResNet (resnet8, 78,000 parameters) on MNIST, which ships with jaxtrain.
+"""A small ResNet (resnet8, twice the width: 308,000 parameters) on MNIST, which ships with it.
 
     jaxtrain train --config=mnist_resnet
+
+2 CPU cores. Not yet measured over several seeds.
 """
 
 from ml_collections import ConfigDict
@@ -16,13 +18,14 @@ def get_config() -> ConfigDict:
     config.data.std = (0.3081,)
     config.data.augment = "affine(rotate=10, translate=0.08, scale=0.1, shear=5)"
     config.model.name = "resnet8"
+    config.model.resnet.width = 2.0
     config.optimizer.name = "adamw"
     config.optimizer.learning_rate = 4e-3
     config.optimizer.weight_decay = 0.02
     config.schedule.name = "cosine"
     config.schedule.warmup_epochs = 1
     config.train.batch_size = 128
-    config.train.epochs = 20
+    config.train.epochs = 15
     config.eval.every_epochs = 1
     config.checkpoint.every_epochs = 1
     return config
