@@ -185,8 +185,8 @@ def test_bad_values_are_refused_in_one_line(text, message):
 @pytest.mark.parametrize(
     ("text", "shape", "message"),
     [
-        ("flip|saturation(0.1)", (8, 8, 1), "saturation: needs 3 channels, the images have 1"),
-        ("saturation(0.1)", (8, 8, 4), "saturation: needs 3 channels, the images have 4"),
+        ("flip|saturation(0.1)", (8, 8, 1), "saturation: needs 3 channels, but the images have 1"),
+        ("saturation(0.1)", (8, 8, 4), "saturation: needs 3 channels, but the images have 4"),
         ("pad_crop(6)", (8, 6, 1), "pad_crop: pad must be below the smaller side, 6"),
         ("cutout(7)", (8, 6, 1), "cutout: size must be at most the smaller side, 6"),
     ],

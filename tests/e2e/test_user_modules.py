@@ -41,8 +41,6 @@ class Net(nnx.Module):
 WORDS = [
     "--config=digits.py",
     "--config.model.name=my.nets:Net",
-    "--config.model.mlp.dropout=0",
-    "--config.model.mlp.hidden_sizes=512",
     "--config.model.args.width=16",
 ]
 
