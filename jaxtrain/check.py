@@ -48,8 +48,10 @@ def check(request: CheckRequest) -> tuple[str, int]:
         run = setup.build(here, request.devices)
     except JaxtrainError as error:
         status = error.status
-        verdict = "not known before the download" if config.data.download else "would fail"
-        report["verdict"] = f"{verdict}: {' '.join(str(error).splitlines())}"
+        said = " ".join(str(error).splitlines())
+        report["verdict"] = f"would fail: {said}"
+        if config.data.download and "data.download=true" in said:
+            report["verdict"] = f"not known before the download: {said.partition(';')[0]}"
     else:
         report |= _describe(run, request)
         lines += [] if request.print_config else _lines(run, report)

@@ -14,8 +14,14 @@ from jaxtrain.config import Config, EvalRequest, apply_overrides
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.evaluation import Evaluator, Results
+from jaxtrain.parallel.mesh import within_memory
 from jaxtrain.predictor import Predictor
 from jaxtrain.report import Console, open_console
+
+# Keys that may mean other examples than those of the run.
+_OTHER_DATA = {
+    f"data.{name}" for name in ("source", "path", "name", "version", "image_key", "label_key")
+}
 
 
 def evaluate(request: EvalRequest) -> dict[str, Any]:
@@ -32,7 +38,8 @@ def evaluate(request: EvalRequest) -> dict[str, Any]:
     split = _open_split(model, config.data, _split_name(request, config))
     with contextlib.closing(open_console(sys.stderr, time.perf_counter)) as console:
         console.message(f"evaluating step {step} on {split.size:,} examples of {split.name!r}")
-        results, metrics = _results(model, split, config, console)
+        with within_memory():
+            results, metrics = _results(model, split, config, console)
         console.evaluation(step, split.name, metrics)
         result = {
             "status": "evaluated",
@@ -45,7 +52,13 @@ def evaluate(request: EvalRequest) -> dict[str, Any]:
             console.message(f"not kept in {stored.path}: {directory / str(step)} is not its own")
             return result
         full = {**result, "classes": _by_class(model, split, results)}
-        warning = workdir.try_write_eval(stored.path, f"{split.name}-{step}.json", full)
+        full["data"] = {"source": config.data.source, "fingerprint": split.fingerprint}
+        other = any(name in _OTHER_DATA for name in request.overrides)
+        suffix = f"-{split.fingerprint}" if other else ""
+        if other:
+            size = "x".join(map(str, split.image_shape))
+            console.message(f"on other data than the run's, brought to {size}: {split.origin}")
+        warning = workdir.try_write_eval(stored.path, f"{split.name}-{step}{suffix}.json", full)
         if warning is not None:
             console.message(warning)
     return result

@@ -84,3 +84,15 @@ def strict(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [strict(item) for item in value]
     return value
+
+
+def expanded(path: str) -> Path:
+    """The path with `~` and `~user` replaced by home folders.
+
+    Raises:
+        UsageError: there is no such user.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"path {path!r}: there is no such user; write the whole path") from error

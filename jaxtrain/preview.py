@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +21,9 @@ from jaxtrain.setup import Run
 from jaxtrain.step import unit_interval
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+# Values of all images of a picture: they lie on the device as float32, a few times.
+_MOST_PIXELS: Final = 2**26
 
 # All in pixels of the picture.
 _SIDE: Final = 112  # of a small image, about
@@ -94,12 +98,13 @@ def examples(run: Run, step: int, count: int) -> Examples:
     Args:
         run: the run.
         step: an update of it, from 1 on.
-        count: number of rows, at most a batch.
+        count: number of rows, at most a batch; fewer are taken of very large images.
 
     Raises:
         DataError: an example cannot be read.
     """
     config, split = run.config.data, run.dataset.train
+    count = max(1, min(count, _MOST_PIXELS // math.prod(split.image_shape)))
     indices = run.sampler.indices(step)[:count]
     image = unit_interval(jnp.asarray(split.read(indices, run.sampler.row_seeds(step)[:count])))
     before, changes = image, []

@@ -99,9 +99,10 @@ class Session:
             return
         self.checkpoints.wait()  # or the step that is being written would not be named
         steps = checkpoint.list_steps(self.checkpoints.directory)
+        half = " or a gradient" if self.run.config.model.dtype == "float16" else ""
         kept = f"the last checkpoint is step {steps[-1]}" if steps else "nothing was saved yet"
         raise NonFiniteError(
-            f"the loss is NaN or infinite at step {bad_step}; {kept}; lower "
+            f"the loss{half} is NaN or infinite at step {bad_step}; {kept}; lower "
             f"optimizer.learning_rate={self.run.config.optimizer.learning_rate:g} "
             "or set optimizer.clip_norm"
         )

@@ -170,6 +170,9 @@ def fingerprint(tree: Any) -> jax.Array:
 
 
 def _leaf_fingerprint(leaf: jax.Array) -> jax.Array:
-    width = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[leaf.dtype.itemsize]
-    bits = leaf.view(width).astype(jnp.uint32).ravel()
+    if leaf.dtype.itemsize == 8:  # with jax_enable_x64; two words each
+        bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32).ravel()
+    else:
+        width = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[leaf.dtype.itemsize]
+        bits = leaf.view(width).astype(jnp.uint32).ravel()
     return keys.mix(bits + keys.weyl(bits.size)).sum(dtype=jnp.uint32)

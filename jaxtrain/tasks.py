@@ -139,15 +139,16 @@ def parse_class_weights(
         counts = np.bincount(labels, minlength=num_classes)
         weights = len(labels) / (num_classes * np.maximum(counts, 1)) * (counts > 0)
         return tuple(weights.tolist())
+    bare = text[1:-1] if text.startswith("(") and text.endswith(")") else text
     try:
-        numbers = tuple(float(part) for part in text.strip("()").split(","))
+        numbers = tuple(float(part) for part in bare.split(","))
     except ValueError:
         numbers = ()
-    fits = len(numbers) == num_classes and all(0 <= number < np.inf for number in numbers)
-    if not fits or not any(numbers):
+    fits = len(numbers) == num_classes and all(0 <= number <= 1e6 for number in numbers)
+    if not fits or max(numbers) < 1e-6:
         raise UsageError(
-            f"data.class_weights={text!r} must be balanced, or {num_classes} numbers of 0 or more, "
-            "one a class, as in 1,2.5,..."
+            f"data.class_weights={text!r} must be balanced, or {num_classes} numbers of 0 to 1e6, "
+            "one a class and not all 0, as in 1,2.5,..."
         )
     return numbers
 

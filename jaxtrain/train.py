@@ -17,6 +17,7 @@ from jaxtrain.errors import CheckpointError
 from jaxtrain.evaluation import Evaluator
 from jaxtrain.feed import Feed
 from jaxtrain.parallel.in_flight import InFlight
+from jaxtrain.parallel.mesh import within_memory
 from jaxtrain.parallel.stop import StopRequest
 from jaxtrain.report import Reporter
 from jaxtrain.session import Metrics, Record, SentCall, Session
@@ -50,7 +51,8 @@ def train(request: TrainRequest) -> dict[str, Any]:
             reporter.message(f"workdir  {path}")
             result = opened.finished()
             if result is None:
-                result = _run(run, opened, reporter, stop)
+                with within_memory():
+                    result = _run(run, opened, reporter, stop)
                 opened.write_result(result)
             else:
                 reporter.message(

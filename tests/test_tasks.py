@@ -89,7 +89,21 @@ def test_weights_as_numbers(text):
     assert parse_class_weights(None, np.array([0]), 3) is None
 
 
-@pytest.mark.parametrize("text", ["1,2", "1,2,3,4", "balance", "1,-1,1", "nan,1,1", "0,0,0", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1,2",
+        "1,2,3,4",
+        "balance",
+        "1,-1,1",
+        "nan,1,1",
+        "0,0,0",
+        "",
+        "((1,2,3",
+        "1e300,1,1",
+        "1e-9,0,0",
+    ],
+)
 def test_weights_that_do_not_fit_are_refused(text):
     with pytest.raises(UsageError, match="must be balanced, or 3 numbers"):
         parse_class_weights(text, np.array([0]), 3)

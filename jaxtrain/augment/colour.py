@@ -14,6 +14,9 @@ import jax.numpy as jnp
 
 from jaxtrain.augment.draws import Operation, normal, per_image, uniform
 
+# More than this only ever gives black and white.
+_MOST = 100
+
 # Luma of ITU-R BT.601.
 _LUMA: Final = (0.299, 0.587, 0.114)
 
@@ -110,5 +113,5 @@ def luma(image: jax.Array) -> jax.Array:
 
 
 def _check_amount(name: str, value: float) -> None:
-    if value < 0:
-        raise ValueError(f"{name} must be 0 or more")
+    if not 0 <= value <= _MOST:
+        raise ValueError(f"{name} must be between 0 and {_MOST}")

@@ -81,6 +81,23 @@ def crop_share(value: float) -> str | None:
     return None if 0 < value <= 1 else "must be above 0 and at most 1"
 
 
+def channel_numbers(value: tuple[float, ...]) -> str | None:
+    """Numbers that pixels in 0..1 can be moved by."""
+    fits = value and all(-1e6 <= number <= 1e6 for number in value)
+    return None if fits else "must hold one number or one a channel, each within 1e6 of 0"
+
+
+def channel_scales(value: tuple[float, ...]) -> str | None:
+    """Numbers that pixels in 0..1 can be divided by."""
+    fits = value and all(1e-6 <= number <= 1e6 for number in value)
+    return None if fits else "must hold one number or one a channel, each between 1e-6 and 1e6"
+
+
+def synthetic_examples(value: int) -> str | None:
+    """Labels of more would not fit in the memory of every machine."""
+    return None if 0 < value <= 10**8 else "must be between 1 and 100000000"
+
+
 def non_empty(value: str) -> str | None:
     """Some text."""
     return None if value else "must not be empty"

@@ -13,6 +13,8 @@ from jaxtrain.config.checks import (
     Check,
     all_positive,
     call_length,
+    channel_numbers,
+    channel_scales,
     choice,
     class_count,
     crop_share,
@@ -24,6 +26,7 @@ from jaxtrain.config.checks import (
     positive,
     seed_range,
     step_count,
+    synthetic_examples,
     thread_count,
     unit_interval,
 )
@@ -55,8 +58,8 @@ class SyntheticConfig:
     """The `synthetic` data: random images, for benchmarks and trials."""
 
     image_shape: tuple[int, ...] = key((32, 32, 3), "height, width, channels", image_shape)
-    examples: int = key(1024, "examples of the split train", positive)
-    eval_examples: int = key(256, "examples of the split test", positive)
+    examples: int = key(1024, "examples of the split train", synthetic_examples)
+    eval_examples: int = key(256, "examples of the split test", synthetic_examples)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,10 +104,10 @@ class DataConfig:
     )
     eval_crop: float = key(1.0, "share of the shorter side that the centre crop keeps", crop_share)
     mean: tuple[float, ...] = key(
-        (0.0,), "subtracted from images in 0..1: one number, or one a channel"
+        (0.0,), "subtracted from images in 0..1: one number, or one a channel", channel_numbers
     )
     std: tuple[float, ...] = key(
-        (1.0,), "divides them after that: one number, or one a channel", all_positive
+        (1.0,), "divides them after that: one number, or one a channel", channel_scales
     )
     augment: str = key("", "random changes of training images, as in 'flip|pad_crop(4)|cutout(8)'")
     class_weights: str | None = key(

@@ -131,6 +131,12 @@ def _class_names(config: DataConfig, source: Source, train: Split | RawSplit) ->
             f"data.num_classes={config.num_classes} but data.source={config.source} has "
             f"{len(names)} classes; set it to {len(names)} or None, or set data.class_names"
         )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"data.source={config.source} has two classes of the name {twice!r}; set "
+            "data.class_names to names of your own"
+        )
     return names
 
 
@@ -140,8 +146,9 @@ def _check_same_classes(config: DataConfig, source: Source, class_names: tuple[s
         return
     pairs = itertools.zip_longest(names, class_names)
     at, (theirs, ours) = next((k, pair) for k, pair in enumerate(pairs) if pair[0] != pair[1])
+    said = ["missing" if name is None else repr(name) for name in (theirs, ours)]
     raise UsageError(
-        f"class {at} of data.source={config.source} is {theirs!r}, but the model's is {ours!r}; "
+        f"class {at} of data.source={config.source} is {said[0]}, but the model's is {said[1]}; "
         "give data with the classes that it was trained for, in their order"
     )
 

@@ -13,6 +13,7 @@ from jaxtrain.data import idx
 from jaxtrain.data.split import ArraySplit, RawSplit, Split
 from jaxtrain.data.synthetic import Synthetic
 from jaxtrain.errors import UsageError
+from jaxtrain.files import expanded
 
 
 class Source(Protocol):
@@ -160,7 +161,7 @@ def _mnist(config: DataConfig) -> IdxFolder:
 def _idx(config: DataConfig) -> IdxFolder:
     if config.path is None:
         raise UsageError("data.source=idx needs data.path, the folder of its IDX files")
-    return IdxFolder(Path(config.path).expanduser())
+    return IdxFolder(expanded(config.path))
 
 
 def _tfds(config: DataConfig) -> Source:

@@ -95,7 +95,9 @@ class SyntheticSplit(Split):
         levels = 1
         while levels**channels < self._classes:
             levels += 1
-        digits = np.arange(self._classes)[:, np.newaxis] // levels ** np.arange(channels) % levels
+        # Python's integers: with many channels the powers are large.
+        places = [min(levels**place, self._classes) for place in range(channels)]
+        digits = np.arange(self._classes)[:, np.newaxis] // np.array(places) % levels
         colours = (digits * 128 // max(levels - 1, 1)).astype(np.uint8)
         return np.tile(colours, width)
 

@@ -1,7 +1,8 @@
 """The device mesh and how arrays lie on it."""
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -33,6 +34,25 @@ def memory_bytes(device: jax.Device) -> int:
     stats = device.memory_stats() or {}
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(stats.get("bytes_limit", host))
+
+
+@contextlib.contextmanager
+def within_memory() -> Iterator[None]:
+    """Says what to do where the devices' memory does not suffice for what is done inside.
+
+    Raises:
+        UsageError: it does not.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        text = " ".join(str(error).split())
+        if "RESOURCE_EXHAUSTED" not in text:
+            raise
+        raise UsageError(
+            f"the devices' memory does not suffice ({text[:150]}); lower train.batch_size or "
+            "eval.batch_size, raise train.accumulate, or set data.cache=memory"
+        ) from error
 
 
 def data_mesh(devices: Sequence[jax.Device]) -> Mesh:

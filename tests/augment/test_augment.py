@@ -171,8 +171,8 @@ def test_operations_are_compiled_apart_on_a_cpu():
         ("affine(translate=2)", "translate must be between 0 and 1"),
         ("affine(scale=1.1)", "scale must be between 0 and 0.9"),
         ("affine(shear=80)", "shear must be between 0 and 60"),
-        ("brightness(-0.1)", "amount must be 0 or more"),
-        ("noise(-0.1)", "sigma must be 0 or more"),
+        ("brightness(-0.1)", "amount must be between 0 and 100"),
+        ("noise(-0.1)", "sigma must be between 0 and 100"),
     ],
 )
 def test_bad_values_are_refused_in_one_line(text, message):

@@ -183,7 +183,7 @@ def test_open_split_checks_labels(folder):
         (
             ("0", "1", "2"),
             CLASSES[:2],
-            "class 2 of data.source=idx is '2', but the model's is None",
+            "class 2 of data.source=idx is '2', but the model's is missing",
         ),
     ],
 )

@@ -98,7 +98,9 @@ def test_unknown_splits(data_dir, expression, complaint):
     assert "its splits: train (20 examples), test (10 examples), and parts of them" in said
 
 
-@pytest.mark.parametrize("expression", ["train[:0]", "train[:1%]", "train[9:3]"])
+@pytest.mark.parametrize(
+    "expression", ["train[:0]", "train[:1%]", "train[9:3]", "test[5:3]", "train[5:3]+train[:6]"]
+)
 def test_empty_splits(data_dir, expression):
     said = refusal(lambda: open_tfds(data_dir).open(expression))
     assert f"split {expression!r} has no examples" in said

@@ -156,7 +156,7 @@ def test_synthetic_data_trains(command: Command) -> None:
         ),
         (["--config.model.name=resnet19"], "did you mean 'resnet18'?"),
         (["--config.data.mean=0.1,0.2"], "but images have 1 channels"),
-        (["--config.data.class_weights=1,2"], "must be balanced, or 10 numbers of 0 or more"),
+        (["--config.data.class_weights=1,2"], "must be balanced, or 10 numbers of 0 to 1e6"),
         (["--config.data.augment=flop"], "did you mean 'flip'?"),
         (["--config.data.augment=saturation(0.2)"], "data.augment"),
         (["--config.data.crop=random_resized(2,3)"], "data.crop"),
@@ -217,6 +217,8 @@ def test_other_data_is_brought_to_the_size_of_training(command: Command, trained
     write_split(command.folder / "small", "t10k", images[:, ::2, ::2], labels)
     found = command.result("eval", "--workdir=runs/resnet", *digits)
     assert found["eval"]["count"] == 50
+    names = [path.name for path in (trained / "eval").iterdir()]
+    assert [name for name in names if len(name) > len("test-8.json")], names
     other = ["--config.data.source=synthetic", "--config.data.path=None"]
     message = command.refused("eval", "--workdir=runs/resnet", *other)
     assert "has images of 3 channels, but the model was trained on 1" in message

@@ -12,6 +12,7 @@ import tensorflow_datasets as tfds
 
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.errors import UsageError
+from jaxtrain.files import expanded
 
 _INFO: Final = "dataset_info.json"
 _NAME: Final = re.compile(r"(?P<name>\w+)(?:/(?P<config>[\w.\-]+))?")
@@ -124,7 +125,7 @@ def _data_dir(path: str | None) -> Path:
         path = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     if "://" in path:
         raise UsageError(f"data.path={path}: buckets are not supported yet; use a local folder")
-    return Path(path).expanduser()
+    return expanded(path)
 
 
 def _matches(version: tfds.core.Version, wanted: str | None) -> bool:
@@ -146,8 +147,8 @@ def _default_configs(folder: Path) -> list[str]:
     """The configuration that is meant where none is named: the default, else the only one."""
     try:
         named = json.loads((folder / ".config" / "metadata.json").read_text())
-        return [named["default_config_name"]]
-    except (OSError, ValueError, KeyError):
+        return [f"{named['default_config_name']}"]
+    except (OSError, ValueError, KeyError, TypeError):
         configs = _configs(folder)
         return configs if len(configs) == 1 else []
 

@@ -13,6 +13,7 @@ from jaxtrain.data.tfds.prepare import prepare
 from jaxtrain.data.tfds.records import FORMATS
 from jaxtrain.data.tfds.split import MODES, ImageFeature, Part, TfdsSplit
 from jaxtrain.errors import UsageError
+from jaxtrain.files import expanded
 
 
 class TfdsSource:
@@ -79,7 +80,8 @@ class TfdsSource:
                 f"there is no split {name!r} in {self._folder} ({said}); its "
                 f"splits: {there}, and parts of them as in train[:80%] or train[100:200]"
             ) from error
-        if not sum(each.take for each in instructions):
+        # A slice that ends before it begins counts below nothing.
+        if not instructions or any(each.take <= 0 for each in instructions):
             raise UsageError(
                 f"split {name!r} has no examples in {self._folder}; its splits: {there}"
             )
@@ -100,7 +102,7 @@ class TfdsSource:
 def _folder(config: DataConfig) -> Path:
     """The folder of the version that a config names, prepared first if it asks for that."""
     folders.check_version(config.version)
-    direct = None if config.path is None else Path(config.path).expanduser()
+    direct = None if config.path is None else expanded(config.path)
     try:
         if direct is not None and folders.is_prepared(direct):
             return direct
