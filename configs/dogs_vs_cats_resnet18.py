@@ -2,7 +2,8 @@
 
     jaxtrain train --config=dogs_vs_cats_resnet18 --config.data.download=true
 
-One GPU, from scratch, 200x200 pixels. Not measured here.
+The data set is cats_vs_dogs of TensorFlow Datasets. One GPU, from scratch, 200x200 pixels. Not
+measured here.
 """
 
 from ml_collections import ConfigDict

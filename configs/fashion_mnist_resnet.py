@@ -1,7 +1,8 @@
 """A small ResNet (resnet8 of twice the width, 308,000 parameters) on Fashion-MNIST, as IDX files.
 
-    apt install dataset-fashion-mnist        (Debian and Ubuntu; elsewhere set data.path)
-    jaxtrain train --config=fashion_mnist_resnet
+    jaxtrain train --config=fashion_mnist_resnet --config.data.path=DIR
+
+Without data.path it looks where Debian's package dataset-fashion-mnist puts the files.
 
 2 CPU cores. Not yet measured.
 """

@@ -2,7 +2,7 @@
 
     jaxtrain train --config=mnist_resnet
 
-2 CPU cores. Not yet measured over several seeds.
+2 CPU cores. Not yet measured.
 """
 
 from ml_collections import ConfigDict

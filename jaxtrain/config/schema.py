@@ -76,8 +76,10 @@ class DataConfig:
     label_key: str = key("label", "its feature that is the label", non_empty)
     download: bool = key(False, "download and prepare it if it is not there", free=True)
     synthetic: SyntheticConfig = section(SyntheticConfig)
-    train_split: str = key("train", "name of the split to train on", non_empty)
-    eval_split: str = key("test", "name of the split to evaluate on", non_empty)
+    train_split: str = key(
+        "train", "split to train on; with tfds also a part of one, as in train[:80%]", non_empty
+    )
+    eval_split: str = key("test", "split to evaluate on, likewise", non_empty)
     holdout: int | None = key(
         None,
         "examples cut from the training split and evaluated on while training, to choose on",
@@ -109,7 +111,11 @@ class DataConfig:
     std: tuple[float, ...] = key(
         (1.0,), "divides them after that: one number, or one a channel", channel_scales
     )
-    augment: str = key("", "random changes of training images, as in 'flip|pad_crop(4)|cutout(8)'")
+    augment: str = key(
+        "",
+        "random changes of training images, as in 'flip|pad_crop(4)|cutout(8)': flip, pad_crop, "
+        "cutout, random_erasing, affine, brightness, contrast, saturation, noise",
+    )
     class_weights: str | None = key(
         None,
         "factors on the training loss by class: balanced, or one number a class, as in 1,2.5",
@@ -122,9 +128,11 @@ class DataConfig:
         free=True,
     )
     threads: int = key(
-        2, "threads that read ahead when examples live in memory", thread_count, free=True
+        2, "threads that read ahead when examples are not on the device", thread_count, free=True
     )
-    ahead: int = key(8, "batches read ahead when examples live in memory", positive, free=True)
+    ahead: int = key(
+        8, "batches read ahead when examples are not on the device", positive, free=True
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,7 +174,11 @@ class ModelConfig:
         "your own module as package.module:Class",
         non_empty,
     )
-    dtype: str = key("float32", "dtype to compute in", choice("float32", "bfloat16", "float16"))
+    dtype: str = key(
+        "float32",
+        "dtype to compute in: float32, bfloat16 or float16",
+        choice("float32", "bfloat16", "float16"),
+    )
     mlp: MlpConfig = section(MlpConfig)
     resnet: ResnetConfig = section(ResnetConfig)
     args: dict[str, Any] = key({}, "arguments of your own module")

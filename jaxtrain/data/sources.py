@@ -32,14 +32,15 @@ class Source(Protocol):
         ...
 
 
-# Which sources read a key; every source reads those that are not here.
+# Which sources read a key; every source reads those that are not here. Synthetic images stand in
+# for any data, so a config's keys for its own data do not matter there.
 _READERS: Final = {
-    "path": ("idx", "tfds"),
-    "name": ("tfds",),
-    "version": ("tfds",),
-    "image_key": ("tfds",),
-    "label_key": ("tfds",),
-    "download": ("tfds",),
+    "path": ("idx", "tfds", "synthetic"),
+    "name": ("tfds", "synthetic"),
+    "version": ("tfds", "synthetic"),
+    "image_key": ("tfds", "synthetic"),
+    "label_key": ("tfds", "synthetic"),
+    "download": ("tfds", "synthetic"),
     "synthetic.image_shape": ("synthetic",),
     "synthetic.examples": ("synthetic",),
     "synthetic.eval_examples": ("synthetic",),

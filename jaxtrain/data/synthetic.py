@@ -21,12 +21,16 @@ _WORDS_AT_ONCE: Final = 2**14
 
 
 class Synthetic:
-    """The splits `train` and `test` of `data.synthetic`, of as many classes as the config has."""
+    """The splits `train` and `test` of `data.synthetic`, of as many classes as the config has.
+
+    They also answer to the names of the config's splits, so that a config works without its data.
+    """
 
     def __init__(self, config: DataConfig):
         classes = config.num_classes or len(config.class_names or ()) or _CLASSES
         self.class_names: tuple[str, ...] | None = tuple(map(str, range(classes)))
         self.split_names: tuple[str, ...] = _SPLITS
+        self._aliases = {config.eval_split: "test", config.train_split: "train"}
         self._shape = config.synthetic.image_shape
         self._sizes = dict(
             zip(_SPLITS, (config.synthetic.examples, config.synthetic.eval_examples), strict=True)
@@ -34,6 +38,7 @@ class Synthetic:
 
     def open(self, name: str) -> Split:
         """Opens `train` or `test`; takes the time that the labels take."""
+        name = name if name in self._sizes else self._aliases.get(name, name)
         if name not in self._sizes:
             raise UsageError(
                 f"there is no split {name!r} in data.source=synthetic; "

@@ -168,7 +168,8 @@ def test_unknown_source():
 READ = {
     "mnist": set(),
     "idx": {"path"},
-    "synthetic": {"synthetic"},
+    # It stands in for any data.
+    "synthetic": {"path", "name", "version", "image_key", "label_key", "download"},
     "tfds": {"path", "name", "version", "image_key", "label_key", "download"},
 }
 KEYS = {

@@ -1,3 +1,4 @@
+import dataclasses
 import time
 
 import numpy as np
@@ -130,3 +131,13 @@ def test_a_huge_set_takes_no_time_and_no_room():
     assert split.fingerprint
     assert split.read(np.array([10**6 - 1])).shape == (1, 224, 224, 3)
     assert time.monotonic() - began < 5
+
+
+def test_it_answers_to_the_names_of_any_config():
+    named = dataclasses.replace(config(), train_split="train[:80%]", eval_split="validation")
+    assert open_split(named, "train[:80%]", TEN).fingerprint == (
+        open_split(config(), "train", TEN).fingerprint
+    )
+    assert open_split(named, "validation", TEN).fingerprint == (
+        open_split(config(), "test", TEN).fingerprint
+    )
