@@ -4,7 +4,7 @@
 
 Without data.path it looks where Debian's package dataset-fashion-mnist puts the files.
 
-2 CPU cores. Not yet measured.
+2 CPU cores, 3.3 updates a second: about 50 minutes. Accuracy not yet measured.
 """
 
 from ml_collections import ConfigDict

@@ -2,7 +2,7 @@
 
     jaxtrain train --config=mnist_resnet
 
-2 CPU cores. Not yet measured.
+2 CPU cores, 3.3 updates a second: about 40 minutes. Accuracy not yet measured.
 """
 
 from ml_collections import ConfigDict

@@ -145,6 +145,8 @@ def measure(
     overrides = {
         "train.epochs": "None",
         "train.steps": str((pairs + WARM_UP) * chunk_steps),
+        "schedule.warmup_steps": "None",
+        "schedule.warmup_epochs": "None",
         "eval.every_epochs": "0",
         "checkpoint.every_epochs": "None" if save_every else "0",
         "checkpoint.every_steps": str(save_every) if save_every else "None",
