@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 os.environ["JAX_PLATFORMS"] = "cpu"
+# Programs are small here and run a few times: LLVM's last passes would take most of the time.
+# The tests of the installed command compile as users do.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=1"
 
 import jax
 
