@@ -40,3 +40,8 @@ class Stopped(JaxtrainError):  # noqa: N818 - it is no error
     """Stopped by SIGTERM or SIGINT after saving; the same command goes on from there."""
 
     status = 75
+
+
+def one_line(error: BaseException) -> str:
+    """What an error of a library says, on one line; its repr if it says nothing."""
+    return " ".join(str(error).split()) or repr(error)

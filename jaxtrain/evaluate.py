@@ -18,11 +18,6 @@ from jaxtrain.parallel.mesh import within_memory
 from jaxtrain.predictor import Predictor
 from jaxtrain.report import Console, open_console
 
-# Keys that may mean other examples than those of the run.
-_OTHER_DATA = {
-    f"data.{name}" for name in ("source", "path", "name", "version", "image_key", "label_key")
-}
-
 
 def evaluate(request: EvalRequest) -> dict[str, Any]:
     """Evaluates and returns the metrics; they are also written to the workdir, if it can be.
@@ -53,9 +48,8 @@ def evaluate(request: EvalRequest) -> dict[str, Any]:
             return result
         full = {**result, "classes": _by_class(model, split, results)}
         full["data"] = {"source": config.data.source, "fingerprint": split.fingerprint}
-        other = any(name in _OTHER_DATA for name in request.overrides)
-        suffix = f"-{split.fingerprint}" if other else ""
-        if other:
+        suffix = f"-{split.fingerprint}" if request.has_other_data else ""
+        if request.has_other_data:
             size = "x".join(map(str, split.image_shape))
             console.message(f"on other data than the run's, brought to {size}: {split.origin}")
         warning = workdir.try_write_eval(stored.path, f"{split.name}-{step}{suffix}.json", full)

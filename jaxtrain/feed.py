@@ -12,7 +12,7 @@ from jaxtrain import data
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.parallel.compile import compile_step
 from jaxtrain.parallel.loop import repeated
-from jaxtrain.parallel.mesh import over_columns, over_rows, replicated
+from jaxtrain.parallel.mesh import on_cpu, over_columns, over_rows, replicated
 from jaxtrain.step import Resident, gather
 
 # With data.cache=auto, a split that takes no more than this stays on the devices. CPU devices
@@ -158,8 +158,7 @@ def is_resident(split: data.Split, cache: str, mesh: Mesh) -> bool:
         return False
     if cache != "auto":
         return cache == "device"
-    devices = mesh.devices.ravel()
-    copies = len(devices) if devices[0].platform == "cpu" else 1
+    copies = mesh.size if on_cpu(mesh) else 1
     return split.nbytes * copies <= AUTO_RESIDENT_BYTES
 
 

@@ -16,7 +16,14 @@ from jaxtrain.config.schema import TrainConfig
 from jaxtrain.errors import UsageError
 from jaxtrain.feed import is_resident
 from jaxtrain.parallel.compile import one_call
-from jaxtrain.parallel.mesh import data_mesh, local_devices, memory_bytes, on_mesh, replicated
+from jaxtrain.parallel.mesh import (
+    data_mesh,
+    local_devices,
+    memory_bytes,
+    on_cpu,
+    on_mesh,
+    replicated,
+)
 from jaxtrain.state import TrainState
 from jaxtrain.step import Fixed, normalisation
 
@@ -112,7 +119,7 @@ def build(config: Config, devices: int | None = None) -> Run:
         schedule=schedule,
         report_steps=config.report.every_steps,
         accumulate=config.train.accumulate,
-        unroll=convolves and mesh.devices.flat[0].platform == "cpu",
+        unroll=convolves and on_cpu(mesh),
     )
     create = functools.partial(state.create, model, transformation, image_shape=image_shape)
     abstract = on_mesh(jax.eval_shape(create, seed=np.uint32(config.seed)), mesh)
@@ -149,7 +156,7 @@ def _steps_per_call(config: Config, split: data.Split, mesh: Mesh, *, convolves:
             f"train.steps_per_call={asked} needs the examples on the devices; set "
             "data.cache=device, or train.steps_per_call=1"
         )
-    if asked and convolves and mesh.devices.flat[0].platform == "cpu":
+    if asked and convolves and on_cpu(mesh):
         # 20 times, with jax 0.10.2
         raise UsageError(
             f"train.steps_per_call={asked} makes convolutions many times slower on CPU devices; "

@@ -16,17 +16,13 @@ from jaxtrain.config import (
     parse_number,
     resolve,
 )
+from jaxtrain.config.request import EXAMPLE_KEYS
 from jaxtrain.config.text import override_values
 from jaxtrain.errors import UsageError
 
 # Where the examples come from; what is made of them is the run's own.
 _EVAL_KEYS = (
-    "data.source",
-    "data.path",
-    "data.name",
-    "data.version",
-    "data.image_key",
-    "data.label_key",
+    *EXAMPLE_KEYS,
     "data.download",
     "data.eval_split",
     "data.cache",

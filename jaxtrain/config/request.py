@@ -6,6 +6,16 @@ from pathlib import Path
 
 from jaxtrain.config.schema import Config
 
+# Keys that say which examples there are, beside the splits.
+EXAMPLE_KEYS = (
+    "data.source",
+    "data.path",
+    "data.name",
+    "data.version",
+    "data.image_key",
+    "data.label_key",
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainRequest:
@@ -44,6 +54,11 @@ class EvalRequest:
     checkpoint: str = "last"
     split: str | None = None
     overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def has_other_data(self) -> bool:
+        """Whether it may mean other examples than those of the run."""
+        return any(name in self.overrides for name in EXAMPLE_KEYS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from jaxtrain.parallel.mesh import replicated
+from jaxtrain.parallel.mesh import on_cpu, replicated
 
 
 def one_call(mesh: Mesh) -> dict[str, int] | None:
@@ -15,8 +15,7 @@ def one_call(mesh: Mesh) -> dict[str, int] | None:
     On the CPU backend a new state's random numbers take LLVM three times as long as it takes
     without its last passes, for the same bits.
     """
-    cpu = mesh.devices.flat[0].platform == "cpu"
-    return {"xla_backend_optimization_level": 1} if cpu else None
+    return {"xla_backend_optimization_level": 1} if on_cpu(mesh) else None
 
 
 def compile_step(

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import UsageError, one_line
 
 DATA_AXIS = "data"
 
@@ -46,7 +46,7 @@ def within_memory() -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        text = " ".join(str(error).split())
+        text = one_line(error)
         if "RESOURCE_EXHAUSTED" not in text:
             raise
         raise UsageError(
@@ -58,6 +58,12 @@ def within_memory() -> Iterator[None]:
 def data_mesh(devices: Sequence[jax.Device]) -> Mesh:
     """A mesh of devices along `data`, with compiler-chosen (Auto) sharding inside."""
     return Mesh(np.array(devices), (DATA_AXIS,), axis_types=(AxisType.Auto,))
+
+
+def on_cpu(mesh: Mesh) -> bool:
+    """Whether the devices are the host's own processors."""
+    platform: str = mesh.devices.flat[0].platform
+    return platform == "cpu"
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

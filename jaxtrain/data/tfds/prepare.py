@@ -11,7 +11,7 @@ from typing import Final
 import tensorflow_datasets as tfds
 
 from jaxtrain.data.tfds.folders import Wanted, absent
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import UsageError, one_line
 
 _HALF: Final = 250
 
@@ -66,7 +66,7 @@ def _as_usage_error(wanted: Wanted) -> Iterator[None]:
 
 def _said(error: Exception) -> str:
     """An error in one line; both ends of a long one, which may hold a whole example."""
-    said = " ".join(str(error).split()) or repr(error)
+    said = one_line(error)
     return said if len(said) <= 2 * _HALF else f"{said[:_HALF]} ... {said[-_HALF:]}"
 
 

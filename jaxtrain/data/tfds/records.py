@@ -13,7 +13,7 @@ from array_record.python import array_record_module
 from numpy.typing import NDArray
 from tensorflow_datasets.proto import tf_example_pb2
 
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import UsageError, one_line
 
 _TFRECORD_HEADER: Final = struct.Struct("<QI")  # length, checksum of these 8 bytes
 _TFRECORD_FOOTER: Final = struct.Struct("<I")  # checksum of the content
@@ -154,7 +154,7 @@ def _scan_array_record(path: Path) -> Iterator[tuple[bytes, int]]:
         try:
             content = file.read(record)
         except RuntimeError as error:
-            raise damaged(path, record, " ".join(str(error).split())) from error
+            raise damaged(path, record, one_line(error)) from error
         yield content, google_crc32c.value(content)
 
 

@@ -12,7 +12,7 @@ from jaxtrain.data.tfds.index import Index, Shard
 from jaxtrain.data.tfds.prepare import prepare
 from jaxtrain.data.tfds.records import FORMATS
 from jaxtrain.data.tfds.split import MODES, ImageFeature, Part, TfdsSplit
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import UsageError, one_line
 from jaxtrain.files import expanded
 
 
@@ -75,7 +75,7 @@ class TfdsSource:
             instructions: list[Any] = self._info.splits[name].file_instructions
         # Kinds of errors differ by what is wrong with the expression.
         except Exception as error:
-            said = _one_line(error).rstrip(".")
+            said = one_line(error).rstrip(".")
             raise UsageError(
                 f"there is no split {name!r} in {self._folder} ({said}); its "
                 f"splits: {there}, and parts of them as in train[:80%] or train[100:200]"
@@ -133,7 +133,7 @@ def _info(folder: Path, config: DataConfig) -> Any:
     except Exception as error:
         raise UsageError(
             f"{folder} is not a data set that TensorFlow Datasets {tfds.__version__} can open: "
-            f"{_one_line(error)}; prepare it again"
+            f"{one_line(error)}; prepare it again"
         ) from error
     names = {info.name, f"{info.name}/{info.config_name}"}
     if config.name is not None and config.name not in names:
@@ -209,7 +209,3 @@ def _unfit(info: Any, data_key: str, name: str, needed: str, fitting: list[str])
         f"data.{data_key}={name!r} is {info.features[name]} in {info.full_name}, but {needed} is "
         f"needed; features of that kind: {', '.join(sorted(fitting)) or 'none'}"
     )
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or repr(error)

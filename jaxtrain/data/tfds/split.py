@@ -18,7 +18,7 @@ from PIL import Image, UnidentifiedImageError
 from jaxtrain.data.split import RawSplit
 from jaxtrain.data.tfds.index import ShardIndex
 from jaxtrain.data.tfds.records import RecordFile, RecordFormat, features
-from jaxtrain.errors import DataError
+from jaxtrain.errors import DataError, one_line
 
 MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names by number of channels
 # What the image feature of TensorFlow Datasets takes; Pillow tries them in this order.
@@ -111,9 +111,8 @@ class TfdsSplit(RawSplit):
             return image
         # Decoders raise errors of every kind for data that is broken.
         except Exception as error:
-            said = " ".join(str(error).split()) or repr(error)
             raise DataError(
-                f"record {record} of {self._parts[part].path} cannot be used: {said}"
+                f"record {record} of {self._parts[part].path} cannot be used: {one_line(error)}"
             ) from error
 
     @functools.cached_property
