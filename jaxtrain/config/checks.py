@@ -54,6 +54,11 @@ def call_length(value: int) -> str | None:
     return None if 0 < value <= 1000 else "must be between 1 and 1000"
 
 
+def peer_timeout(value: float) -> str | None:
+    """Shorter than this a busy machine looks lost; longer than this nobody waits."""
+    return None if 2 <= value <= 86400 else "must be between 2 and 86400"
+
+
 def step_count(value: int) -> str | None:
     """What an int32 counter holds."""
     return None if 0 < value < 2**31 else "must be above 0 and below 2147483648"

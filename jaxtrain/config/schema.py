@@ -23,6 +23,7 @@ from jaxtrain.config.checks import (
     image_sides,
     non_empty,
     non_negative,
+    peer_timeout,
     positive,
     seed_range,
     step_count,
@@ -293,6 +294,38 @@ class CheckpointConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ParallelConfig:
+    """How the work is laid over the devices of one or of many processes."""
+
+    mode: str = key(
+        "jit",
+        "how a step runs on several devices: jit, or pmap (data parallel only)",
+        choice("jit", "pmap"),
+        free=True,
+    )
+    mesh: str = key(
+        "data=-1",
+        "devices along each axis, as in 'data=4,model=2': data and fsdp split the batch, fsdp and "
+        "model the parameters; -1 takes what is left",
+        non_empty,
+        free=True,
+    )
+    rules: str = key(
+        "replicated",
+        "how parameters lie on the mesh: replicated, fsdp, tensor, or "
+        "'PATTERN=AXIS,AXIS; ...' by parameter name, with one axis or - a dimension",
+        non_empty,
+        free=True,
+    )
+    peer_timeout_seconds: float = key(
+        60.0,
+        "seconds without a sign of life after which a process counts as lost",
+        peer_timeout,
+        free=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportConfig:
     """What is written while training."""
 
@@ -312,4 +345,5 @@ class Config:
     train: TrainConfig = section(TrainConfig)
     eval: EvalConfig = section(EvalConfig)
     checkpoint: CheckpointConfig = section(CheckpointConfig)
+    parallel: ParallelConfig = section(ParallelConfig)
     report: ReportConfig = section(ReportConfig)

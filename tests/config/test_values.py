@@ -178,7 +178,7 @@ def test_key_docs() -> None:
 
 def test_free_keys_are_those_of_the_design() -> None:
     free = {name for name, key in key_docs().items() if key.free}
-    sections = ("eval.", "checkpoint.", "report.")
+    sections = ("eval.", "checkpoint.", "parallel.", "report.")
     of_sections = {name for name in key_docs() if name.startswith(sections)}
     others = {"data.path", "data.download", "data.cache", "data.threads", "data.ahead"}
     assert free == of_sections | others | {"train.steps_per_call"}
