@@ -7,9 +7,15 @@ ours and exits with 1.
 
 
 class JaxtrainError(Exception):
-    """An expected error. `status` is what the process exits with."""
+    """An expected error.
+
+    Attributes:
+        status: what the process exits with.
+        process: which of several processes says it; None: the first, or the only one.
+    """
 
     status = 1
+    process: int | None = None
 
 
 class UsageError(JaxtrainError):
@@ -34,6 +40,12 @@ class CheckpointError(JaxtrainError):
     """A checkpoint that cannot be written or read."""
 
     status = 5
+
+
+class PeerLostError(JaxtrainError):
+    """Another process of this run never started, or is gone; the same command goes on."""
+
+    status = 7
 
 
 class Stopped(JaxtrainError):  # noqa: N818 - it is no error

@@ -19,6 +19,7 @@ from jaxtrain.cli.verbs import VERBS
 from jaxtrain.config import (
     CheckRequest,
     EvalRequest,
+    Processes,
     TrainRequest,
     flatten,
     from_dict,
@@ -35,6 +36,11 @@ def get_config():
     return config
 """
 CONFIG = "--config=mine.py"
+
+
+def place(coordinator: str, count: int, index: int) -> list[str]:
+    """The flags that say which of several processes this is."""
+    return [f"--coordinator={coordinator}", f"--num_processes={count}", f"--process_id={index}"]
 
 
 class Calls:
@@ -191,7 +197,7 @@ def test_refused_override(calls: Calls, capsys: Captured, words: list[str], mess
         (["train", "--config="], "--config needs a value: --config=FILE"),
         (["train", CONFIG, "--workdir"], "--workdir needs a value"),
         (["train", CONFIG, "--workdir", "--fresh"], "--workdir needs a value: --workdir=DIR"),
-        (["train", CONFIG, "--workdir=gs://a/b"], "--workdir=gs://a/b must be a local folder"),
+        (["train", CONFIG, "--workdir=s3://a/b"], "s3://a/b must be a local folder, or one in a buck"),
         (["train", "--workdir=none"], "--workdir=none holds no config.json to go on with; give"),
         (["train", CONFIG, "stray"], "stray word 'stray'; train takes only flags, see 'jaxtrain t"),
         (["train", CONFIG, "train"], "stray word 'train'"),
@@ -222,6 +228,31 @@ def test_refused_override(calls: Calls, capsys: Captured, words: list[str], mess
         (["check", CONFIG, "--devices=0"], "--devices=0 must be a whole number, 1 or more"),
         (["check", CONFIG, "--devices=x"], "--devices=x must be a whole number, 1 or more"),
         (["check", CONFIG, "--batch=1.5"], "--batch=1.5 must be a whole number, 1 or more"),
+        (["train", CONFIG, "--distributed=yes"], "--distributed=yes must be one of auto, on, off"),
+        (
+            ["train", CONFIG, "--distributed=off", "--process_id=1"],
+            "--distributed=off and --process_id contradict each other",
+        ),
+        (
+            ["train", CONFIG, "--process_id=1"],
+            "--process_id needs --coordinator and --num_processes too; or give none",
+        ),
+        (
+            ["eval", "--workdir=x", "--coordinator=a:1", "--num_processes=2"],
+            "--coordinator needs --process_id too",
+        ),
+        (
+            ["train", CONFIG, *place("a:1", 2, 2)],
+            "--process_id=2 must be below --num_processes=2: the first process is 0",
+        ),
+        (["train", CONFIG, *place("a:1", 0, 0)], "--num_processes=0 must be a whole number, 1 or"),
+        (["train", CONFIG, *place("a:1", 2, -1)], "--process_id=-1 must be a whole number, 0 or "),
+        (["train", CONFIG, *place("a", 2, 1)], "--coordinator=a must be HOST:PORT with a port"),
+        (["train", CONFIG, *place("a:0", 2, 1)], "--coordinator=a:0 must be HOST:PORT"),
+        (["train", CONFIG, *place("a:65536", 2, 1)], "--coordinator=a:65536 must be HOST:PORT"),
+        (["train", CONFIG, *place("http://a:1", 2, 1)], "--coordinator=http://a:1 must be HOST:"),
+        (["train", CONFIG, *place("::1:80", 2, 1)], "--coordinator=::1:80 must be HOST:PORT"),
+        (["check", CONFIG, "--distributed=on"], "--distributed is not a flag of check"),
         (["eval", "--workdir=x", "--config.seed=3"], "--config.seed cannot be set for eval, which"),
         (
             ["eval", "--workdir=x", "--config.eval.batch_size=x"],
@@ -280,6 +311,25 @@ def test_train_request(calls: Calls) -> None:
         extend=False,
         sources=sources,
     )
+
+
+@pytest.mark.parametrize("verb", [["train", CONFIG], ["eval", "--workdir=x"]])
+@pytest.mark.parametrize(
+    ("words", "processes"),
+    [
+        ([], Processes()),
+        (["--distributed=off"], Processes(distributed="off")),
+        (
+            ["--distributed=on", *place("[::1]:80", 2, 1)],
+            Processes(distributed="on", coordinator="[::1]:80", num_processes=2, process_id=1),
+        ),
+    ],
+)
+def test_how_the_other_processes_are_found(
+    calls: Calls, verb: list[str], words: list[str], processes: Processes
+) -> None:
+    assert cli.main([*verb, *words]) == 0
+    assert calls.request.processes == processes
 
 
 def test_train_request_by_name_without_anything_else(calls: Calls) -> None:
@@ -390,6 +440,54 @@ def test_the_last_line_on_stdout_is_the_result(calls: Calls, capsys: Captured) -
     assert err == "from a library\n"
 
 
+PRINTS = """
+import ctypes, os, sys, types
+from jaxtrain.cli import entry
+module = types.ModuleType("jaxtrain.train")
+def train(request):
+    print("by Python")
+    os.write(1, b"by a descriptor\\n")
+    ctypes.CDLL(None).printf(b"by C\\n")
+    return {"status": "finished"}
+module.train = train
+sys.modules[module.__name__] = module
+sys.argv[1:] = ["train", "--config=mnist_mlp"]
+entry()
+"""
+
+
+def test_only_the_result_is_on_stdout_whoever_prints() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PRINTS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == '{"status": "finished"}\n'
+    assert sorted(done.stderr.splitlines()) == ["by C", "by Python", "by a descriptor"]
+
+
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_a_closed_stream_keeps_the_other_one(closed: str) -> None:
+    command = ["sh", "-c", f'exec "$0" -c "$1" {closed}>&-', sys.executable, PRINTS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    if closed == "1":
+        assert (done.stdout, "by Python\n" in done.stderr) == ("", True)
+    else:
+        assert (done.stdout, done.stderr) == ('{"status": "finished"}\n', "")
+
+
+def test_processes_beside_the_first_print_no_result(calls: Calls, capsys: Captured) -> None:
+    calls.act = lambda: None
+    assert cli.main(["train", CONFIG]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_error_names_its_process(calls: Calls, capsys: Captured) -> None:
+    error = errors.DataError("file x is damaged")
+    error.process = 2
+    calls.act = raising(error)
+    assert cli.main(["train", CONFIG]) == 3
+    assert capsys.readouterr() == ("", "jaxtrain: error: process 2: file x is damaged\n")
+
+
 def test_what_a_config_prints_is_not_on_stdout(calls: Calls, capsys: Captured) -> None:
     Path("mine.py").write_text(RECIPE + "\nprint('from a config')\n")
     assert cli.main(["train", CONFIG]) == 0
@@ -418,6 +516,7 @@ def raising(error: BaseException) -> Callable[[], Any]:
         (errors.DataError("file x is damaged"), 3),
         (errors.NonFiniteError("the loss is NaN"), 4),
         (errors.CheckpointError("disk full"), 5),
+        (errors.PeerLostError("process 1 of 2 was lost"), 7),
     ],
 )
 def test_expected_errors(

@@ -4,6 +4,7 @@ Nothing heavy is imported before a verb runs, so that help and usage errors come
 """
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import io
@@ -14,7 +15,7 @@ import signal
 import sys
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, TextIO
 
 from absl import logging as absl_logging
@@ -76,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _command(words)
     except JaxtrainError as error:
         kind = "" if isinstance(error, Stopped) else "error: "
-        _write(sys.stderr, f"jaxtrain: {kind}{' '.join(str(error).splitlines())}\n")
+        who = "" if error.process is None else f"process {error.process}: "
+        _write(sys.stderr, f"jaxtrain: {kind}{who}{' '.join(str(error).splitlines())}\n")
         return error.status
     except KeyboardInterrupt:
         _write(sys.stderr, "jaxtrain: interrupted\n")
@@ -112,19 +114,52 @@ def _command(words: list[str]) -> int:
         sys.path.append(folder)  # for a user's modules; last, so that they hide no library's
     module, _, function = verb.run.partition(":")
     try:
-        # Stdout is for the result alone; a config or a user's module may print too.
-        with contextlib.redirect_stdout(sys.stderr):
+        with _stdout_for_the_result():
             request = _request(verb, given)
             result = getattr(_import(module), function)(request)
     except JaxtrainError as error:
         if debug:
             traceback.print_exception(error)
         raise
+    if result is None:
+        return 0
     text, status = (
         (json.dumps(result, allow_nan=False) + "\n", 0) if isinstance(result, dict) else result
     )
     _write(sys.stdout, text)
     return status
+
+
+@contextlib.contextmanager
+def _stdout_for_the_result() -> Iterator[None]:
+    """Sends to stderr whatever is written to stdout, by Python or by compiled code.
+
+    Stdout is for the result alone, but a config, a user's module and C++ libraries print too (as
+    Gloo does, which connects processes on CPUs).
+    """
+    if sys.stdout is not None:
+        _write(sys.stdout, "")  # what is in it already is not meant
+    try:
+        kept = os.dup(1)
+    except OSError:  # closed before the process started
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+        return
+    _point_stdout_at(2)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # or what C code printed would come after the result
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _point_stdout_at(descriptor: int) -> None:
+    try:
+        os.dup2(descriptor, 1)
+    except OSError:  # stderr was closed before the process started
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _current_folder() -> str:

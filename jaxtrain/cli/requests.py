@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxtrain import files
 from jaxtrain.config import (
     CheckRequest,
     EvalRequest,
+    Processes,
     Recipe,
     TrainRequest,
     load_recipe,
@@ -16,8 +18,10 @@ from jaxtrain.config import (
     parse_number,
     resolve,
 )
-from jaxtrain.config.request import EXAMPLE_KEYS
+from jaxtrain.config.request import EXAMPLE_KEYS, split_address
+from jaxtrain.config.store import read_json
 from jaxtrain.config.text import override_values
+from jaxtrain.config.values import check_values
 from jaxtrain.errors import UsageError
 
 # Where the examples come from; what is made of them is the run's own.
@@ -50,7 +54,7 @@ def train_request(given: Given) -> TrainRequest:
     Raises:
         UsageError: no config, a bad one, or flags that contradict each other.
     """
-    workdir = _folder("workdir", given.flags["workdir"])
+    workdir = _folder(given.flags["workdir"])
     if given.flags["fresh"] and given.flags["extend"]:
         raise UsageError("--fresh starts another run, --extend goes on with one: give one of them")
     if given.flags["extend"] and workdir is None:
@@ -69,6 +73,7 @@ def train_request(given: Given) -> TrainRequest:
         fresh=bool(given.flags["fresh"]),
         extend=bool(given.flags["extend"]),
         sources=sources,
+        processes=_processes(given),
     )
 
 
@@ -78,7 +83,7 @@ def eval_request(given: Given) -> EvalRequest:
     Raises:
         UsageError: no workdir, or a key that only a run's own config can set.
     """
-    workdir = _folder("workdir", given.flags["workdir"])
+    workdir = _folder(given.flags["workdir"])
     if workdir is None:
         raise UsageError("no --workdir; give --workdir=DIR, the folder of the run to evaluate")
     for name in given.overrides:
@@ -93,6 +98,7 @@ def eval_request(given: Given) -> EvalRequest:
         checkpoint=given.flags["checkpoint"] or "last",
         split=given.flags["split"],
         overrides=given.overrides,
+        processes=_processes(given),
     )
 
 
@@ -118,13 +124,50 @@ def check_request(given: Given) -> CheckRequest:
     )
 
 
-def _stored_recipe(workdir: Path) -> Recipe:
+def _stored_recipe(workdir: files.AnyPath) -> Recipe:
     """The config of the run in `workdir`, under the name that the run's folder has."""
     path = workdir / "config.json"
     if not path.exists():
         raise UsageError(f"--workdir={workdir} holds no config.json to go on with; give --config")
-    name = re.sub(r"-[0-9a-f]{8}$", "", workdir.resolve().name)
-    return dataclasses.replace(load_recipe(str(path)), name=name)
+    values = read_json(path)
+    try:
+        flat = check_values(values)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    folder = workdir if files.is_bucket(workdir) else workdir.resolve()
+    name = re.sub(r"-[0-9a-f]{8}$", "", folder.name)
+    return Recipe(name=name, label=str(path), values=flat)
+
+
+def _processes(given: Given) -> Processes:
+    """How the other processes are found; all of the three numbers are given, or none."""
+    distributed = given.flags["distributed"] or "auto"
+    if distributed not in ("auto", "on", "off"):
+        raise UsageError(f"--distributed={distributed} must be one of auto, on, off")
+    place = {name: given.flags[name] for name in ("coordinator", "num_processes", "process_id")}
+    said = [name for name, value in place.items() if value is not None]
+    if said and distributed == "off":
+        raise UsageError(f"--distributed=off and --{said[0]} contradict each other: drop one")
+    if 0 < len(said) < len(place):
+        missing = " and ".join(f"--{name}" for name in place if name not in said)
+        raise UsageError(f"--{said[0]} needs {missing} too; or give none, to find a cluster")
+    count = _whole("num_processes", place["num_processes"], least=1)
+    index = _whole("process_id", place["process_id"], least=0)
+    if count is not None and index is not None and index >= count:
+        raise UsageError(
+            f"--process_id={index} must be below --num_processes={count}: the first process is 0"
+        )
+    if place["coordinator"] is not None:
+        try:
+            split_address(place["coordinator"])
+        except ValueError as error:
+            raise UsageError(f"--coordinator={place['coordinator']} {error}") from error
+    return Processes(
+        distributed=distributed,
+        coordinator=place["coordinator"],
+        num_processes=count,
+        process_id=index,
+    )
 
 
 def _no_config() -> str:
@@ -132,12 +175,11 @@ def _no_config() -> str:
     return f"no --config; give --config=FILE (a .py file, a config.json or one of: {names})"
 
 
-def _folder(flag: str, text: str | None) -> Path | None:
+def _folder(text: str | None) -> files.AnyPath | None:
+    """The path of a folder; a bucket is asked now whether it is there, before anything slow."""
     if text is None:
         return None
-    if "://" in text:
-        raise UsageError(f"--{flag}={text} must be a local folder")
-    return Path(text).expanduser()
+    return files.place(text) if "://" in text else Path(text).expanduser()
 
 
 def _picture(flag: str, text: str | None) -> Path | None:

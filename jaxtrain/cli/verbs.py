@@ -34,7 +34,7 @@ class Verb:
         request: makes the request of what the command line says.
         run: `module:function`, imported when the verb runs. The function takes the request and
             returns its result, a dict, which is printed as one line of JSON; or a text to print
-            and the exit status.
+            and the exit status; or None, as processes beside the first do, which print nothing.
     """
 
     summary: str
@@ -47,7 +47,17 @@ class Verb:
 
 _CONFIG = Flag("config", "FILE", "a .py file, a config.json or the name of a packaged config")
 _DEBUG = Flag("debug", None, "show the traceback of an error and what libraries log")
-_ANY_KEY = "set any key, as in --config.optimizer.learning_rate=3e-4; None unsets it"
+_PROCESSES = (
+    Flag(
+        "distributed",
+        "auto|on|off",
+        "auto (unless said) finds a cluster, on insists, off is alone",
+    ),
+    Flag("coordinator", "HOST:PORT", "where process 0 listens, if no cluster says so"),
+    Flag("num_processes", "N", "how many processes there are"),
+    Flag("process_id", "I", "which of them this one is, from 0"),
+)
+_ANY_KEY = "set any key, as in --config.optimizer.learning_rate=3e-4; None unsets"
 
 VERBS = {
     "train": Verb(
@@ -62,6 +72,7 @@ VERBS = {
             Flag("workdir", "DIR", "folder of the run; without --config, go on with the run in it"),
             Flag("fresh", None, "start another run instead of going on with the one that is there"),
             Flag("extend", None, "go on for more steps than the run was started with"),
+            *_PROCESSES,
             _DEBUG,
         ),
         keys=_ANY_KEY,
@@ -80,6 +91,7 @@ VERBS = {
             Flag(
                 "split", "NAME", "which split; the one that training was evaluated on unless said"
             ),
+            *_PROCESSES,
             _DEBUG,
         ),
         keys="set data.path and where else data comes from, or eval.*",

@@ -12,7 +12,7 @@ A recipe is a Python file:
 
 from jaxtrain.config.base import base_config
 from jaxtrain.config.recipe import Recipe, load_recipe, packaged_recipes, resolve
-from jaxtrain.config.request import CheckRequest, EvalRequest, TrainRequest
+from jaxtrain.config.request import CheckRequest, EvalRequest, Processes, TrainRequest
 from jaxtrain.config.schema import Config
 from jaxtrain.config.store import difference, flatten, identity, load_json, to_dict, to_json
 from jaxtrain.config.table import Key, key_docs, nearest
@@ -25,6 +25,7 @@ __all__ = [
     "Config",
     "EvalRequest",
     "Key",
+    "Processes",
     "Recipe",
     "TrainRequest",
     "apply_overrides",

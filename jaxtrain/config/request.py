@@ -1,8 +1,9 @@
 """What the command line asks of a verb: plain, frozen values, resolved and checked."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from jaxtrain.config.schema import Config
 
@@ -18,25 +19,58 @@ EXAMPLE_KEYS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Processes:
+    """How this process finds the others of a run.
+
+    Attributes:
+        distributed: `auto` looks for others and is content with none, `on` must find out, `off`
+            does not look.
+        coordinator: HOST:PORT of process 0; None, as are the next two: to be found out.
+        num_processes: how many there are.
+        process_id: which of them this is, from 0.
+    """
+
+    distributed: str = "auto"
+    coordinator: str | None = None
+    num_processes: int | None = None
+    process_id: int | None = None
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT; an IPv6 address stands in brackets.
+
+    Raises:
+        ValueError: it is something else; says what is needed.
+    """
+    match = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^:\[\]/\s]+)):(\d{1,5})", text)
+    if match is None or not 0 < int(match[3]) < 2**16:
+        raise ValueError("must be HOST:PORT with a port between 1 and 65535, as in 10.0.0.2:8476")
+    return match[1] or match[2], int(match[3])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainRequest:
     """`jaxtrain train`.
 
     Attributes:
         config: the resolved config.
         config_name: stem of the config's file; names the default workdir.
-        workdir: where the run lives; None: the default for this config.
+        workdir: where the run lives, a local path or one in a bucket; None: the default for this
+            config.
         fresh: start another run beside the default one.
         extend: allow more steps than the run was started with.
         sources: dotted key to where its value came from: "default", the config's file, or
             "command line".
+        processes: how the other processes are found.
     """
 
     config: Config
     config_name: str
-    workdir: Path | None
+    workdir: PurePath | None
     fresh: bool
     extend: bool
     sources: Mapping[str, str]
+    processes: Processes = Processes()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,12 +82,14 @@ class EvalRequest:
         checkpoint: `last`, `best`, a step's number or a checkpoint's path.
         split: name of the split; None: the one that was evaluated while training.
         overrides: dotted key to the text of its value, for `apply_overrides` on the run's config.
+        processes: how the other processes are found.
     """
 
-    workdir: Path
+    workdir: PurePath
     checkpoint: str = "last"
     split: str | None = None
     overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    processes: Processes = Processes()
 
     @property
     def has_other_data(self) -> bool:
