@@ -11,18 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from jaxtrain.errors import CheckpointError, UsageError
+from jaxtrain.files.places import AnyPath
 
 # Errors that a person mends by choosing another folder, not by making room.
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def atomic_write_bytes(path: Path, content: bytes) -> None:
+def atomic_write_bytes(path: AnyPath, content: bytes) -> None:
     """Writes a whole file or nothing: beside its place, to the disk, then renamed into it.
+
+    In a bucket it is one object, which the service replaces as a whole.
 
     Raises:
         UsageError: the place is not writable.
         CheckpointError: the file cannot be written for another reason, such as a full disk.
     """
+    if not isinstance(path, Path):
+        from jaxtrain.files.bucket import write_whole  # noqa: PLC0415 - as in `places`
+
+        write_whole(path, content)
+        return
     try:
         _replace(path, content)
     except OSError as error:
@@ -35,12 +43,12 @@ def atomic_write_bytes(path: Path, content: bytes) -> None:
         ) from error
 
 
-def atomic_write_text(path: Path, text: str) -> None:
+def atomic_write_text(path: AnyPath, text: str) -> None:
     """`atomic_write_bytes` of text, as UTF-8."""
     atomic_write_bytes(path, text.encode())
 
 
-def atomic_write_json(path: Path, value: Any) -> None:
+def atomic_write_json(path: AnyPath, value: Any) -> None:
     """Writes `value` as strict JSON, indented, keys in the order given; whole or not at all.
 
     NaN and the infinities, which JSON has no words for, become null.

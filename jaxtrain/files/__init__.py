@@ -1,0 +1,22 @@
+"""Where files lie, on a local disk or in a bucket, and how they get there whole."""
+
+from jaxtrain.files.places import AnyPath, absolute, is_bucket, place
+from jaxtrain.files.whole import (
+    atomic_write_bytes,
+    atomic_write_json,
+    atomic_write_text,
+    expanded,
+    strict,
+)
+
+__all__ = [
+    "AnyPath",
+    "absolute",
+    "atomic_write_bytes",
+    "atomic_write_json",
+    "atomic_write_text",
+    "expanded",
+    "is_bucket",
+    "place",
+    "strict",
+]
