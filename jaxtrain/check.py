@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain import config as configuration
-from jaxtrain import data, preview, setup
+from jaxtrain import data, preview, rules, setup
 from jaxtrain.config import CheckRequest
 from jaxtrain.errors import JaxtrainError, UsageError
 from jaxtrain.models import summary
-from jaxtrain.optimizer import parameter_names
+from jaxtrain.parallel.mesh import abstract_mesh
 from jaxtrain.report import sparkline
 from jaxtrain.setup import Run
 from jaxtrain.state import tree_bytes
@@ -45,7 +45,10 @@ def check(request: CheckRequest) -> tuple[str, int]:
     config = request.config
     here = dataclasses.replace(config, data=dataclasses.replace(config.data, download=False))
     try:
-        run = setup.build(here, request.devices)
+        mesh = (
+            None if request.devices is None else abstract_mesh(here.parallel.mesh, request.devices)
+        )
+        run = setup.build(here, mesh)
     except JaxtrainError as error:
         status = error.status
         said = " ".join(str(error).splitlines())
@@ -134,7 +137,7 @@ def _model(run: Run) -> Report:
         "layers": [dataclasses.asdict(layer) for layer in layers],
         "arrays": [
             {"name": name, "shape": list(leaf.shape), "dtype": str(leaf.dtype)}
-            for name, leaf in zip(parameter_names(params), leaves, strict=True)
+            for name, leaf in zip(rules.parameter_names(params), leaves, strict=True)
         ],
     }
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from jaxtrain import checkpoint, data, predictor, workdir
 from jaxtrain.config import Config, EvalRequest, apply_overrides
-from jaxtrain.config.schema import DataConfig
+from jaxtrain.config.schema import DataConfig, ParallelConfig
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.evaluation import Evaluator, Results
-from jaxtrain.parallel.mesh import within_memory
+from jaxtrain.parallel.mesh import all_devices, axis_sizes, within_memory
 from jaxtrain.predictor import Predictor
 from jaxtrain.report import Console, open_console
 
@@ -28,10 +28,13 @@ def evaluate(request: EvalRequest) -> dict[str, Any]:
     began = time.perf_counter()
     stored = workdir.read_run(request.workdir)
     config = apply_overrides(stored.config, request.overrides)
-    directory, model = _load(stored.path / "checkpoints", request.checkpoint)
+    parallel, moved = _parallel(config.parallel, request)
+    directory, model = _load(stored.path / "checkpoints", request.checkpoint, parallel)
     step = model.step
     split = _open_split(model, config.data, _split_name(request, config))
     with contextlib.closing(open_console(sys.stderr, time.perf_counter)) as console:
+        if moved is not None:
+            console.message(moved)
         console.message(f"evaluating step {step} on {split.size:,} examples of {split.name!r}")
         with within_memory():
             results, metrics = _results(model, split, config, console)
@@ -77,7 +80,26 @@ def _results(
         model.variables, lambda done, total: console.batches("evaluate", done, total)
     )
     console.unpause()
+    assert results is not None, "nobody can ask it to stop"
     return results, evaluator.summary(results)
+
+
+def _parallel(config: ParallelConfig, request: EvalRequest) -> tuple[ParallelConfig, str | None]:
+    """How the model is to lie on the devices here, and what to say where that is not as trained.
+
+    A pod's run is evaluated on a laptop: unless the command line says how, a mesh that does not
+    fit gives way to the default one.
+    """
+    if any(name.startswith("parallel.") for name in request.overrides):
+        return config, None
+    devices = len(all_devices())
+    try:
+        axis_sizes(config.mesh, devices)
+    except UsageError:
+        default = ParallelConfig()
+        said = f"the run's mesh {config.mesh} is not for {devices} devices; taking {default.mesh}"
+        return default, said
+    return config, None
 
 
 def _open_split(model: Predictor, config: DataConfig, name: str) -> data.Split:
@@ -108,12 +130,14 @@ def _split_name(request: EvalRequest, config: Config) -> str:
     return data.eval_split_name(config.data)
 
 
-def _load(checkpoints: pathlib.Path, which: str) -> tuple[pathlib.Path, Predictor]:
+def _load(
+    checkpoints: pathlib.Path, which: str, parallel: ParallelConfig
+) -> tuple[pathlib.Path, Predictor]:
     """The model of a checkpoint, and the folder of that; looks again if a live run removed it."""
     while True:
         directory, step = _locate(checkpoints, which)
         try:
-            return directory, predictor.load(directory, step)
+            return directory, predictor.load(directory, step, parallel)
         except CheckpointError:
             if step in checkpoint.list_steps(directory):
                 raise

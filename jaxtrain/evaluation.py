@@ -13,6 +13,7 @@ from jaxtrain.config.schema import DataConfig
 from jaxtrain.errors import NonFiniteError
 from jaxtrain.feed import Feed
 from jaxtrain.models import Model
+from jaxtrain.parallel.compile import Sent, is_stop
 from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.mesh import pad_rows
 from jaxtrain.step import Normalise, eval_step
@@ -57,21 +58,41 @@ class Evaluator:
         step = functools.partial(eval_step, model, normalise, task)
         self._step = self._feed.compile(step, variables, rows)
 
-    def results(self, variables: Any, tick: Callable[[int, int], None]) -> Results:
+    def results(
+        self,
+        variables: Any,
+        tick: Callable[[int, int], None],
+        asked: Callable[[], bool] = lambda: False,
+    ) -> Results | None:
         """The arrays of `Task.results` for every example, in data order, each `[examples]`.
 
         Args:
             variables: `TrainState.model`.
             tick: told how many of how many batches were sent.
+            asked: whether this process was asked to stop.
+
+        Returns:
+            None if a process was asked to stop while batches were left; then on all of them.
         """
         kept: list[Results] = []
-        in_flight: InFlight[Any] = InFlight(lambda sent: kept.append(_unmasked(sent)))
+        stopping = False
+
+        def finish(sent: Sent) -> None:
+            nonlocal stopping
+            kept.append(_unmasked(sent.result))
+            stopping = stopping or is_stop(sent.stops)
+
+        in_flight: InFlight[Sent] = InFlight(finish)
         feeds = self._feed.batches(self._indices)
         for number, feed in enumerate(feeds, start=1):
             in_flight.make_room()
-            in_flight.add(self._step(variables, feed))
+            if stopping:
+                break
+            in_flight.add(self._step(variables, feed, asked()))
             tick(number, len(self._indices))
         in_flight.drain()
+        if len(kept) < len(self._indices):
+            return None
         joined = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
         counted = len(joined["correct"])
         if counted != self.split.size:

@@ -6,6 +6,10 @@ number of devices draw the same numbers.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+# 2^32 over the golden ratio, odd: its multiples modulo 2^32 are distinct and far apart.
+WEYL = np.uint32(0x9E3779B9)
 
 _PURPOSES = {"init": 0, "dropout": 1, "augment": 2}
 
@@ -42,7 +46,7 @@ def row_bits(key: jax.Array, row: jax.Array, size: int) -> jax.Array:
 
 def weyl(size: int) -> jax.Array:
     """Uint32 `[size]`: distinct, far apart numbers, to tell positions from each other in a hash."""
-    return jax.lax.iota(jnp.uint32, size) * jnp.uint32(0x9E3779B9)
+    return jax.lax.iota(jnp.uint32, size) * WEYL
 
 
 def mix(value: jax.Array) -> jax.Array:

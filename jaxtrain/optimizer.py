@@ -85,7 +85,7 @@ def _decay(config: OptimizerConfig, params: Any) -> optax.GradientTransformation
     factors = rules.parse_factors(config.decay_rules, "optimizer.decay_rules")
     if config.weight_decay == 0.0:
         return optax.identity()
-    by_name = rules.resolve(factors, parameter_names(params), "optimizer.decay_rules")
+    by_name = rules.resolve(factors, rules.parameter_names(params), "optimizer.decay_rules")
     parts = []
     for factor in sorted(set(by_name.values()) - {0.0}):
         mask = jax.tree.unflatten(
@@ -95,10 +95,24 @@ def _decay(config: OptimizerConfig, params: Any) -> optax.GradientTransformation
     return optax.chain(*parts)
 
 
-def parameter_names(params: Any) -> list[str]:
-    """Every parameter's path joined with `/`, in the order of `jax.tree.leaves`."""
-    paths = [path for path, _ in jax.tree.leaves_with_path(params)]
-    return [jax.tree_util.keystr(path, simple=True, separator="/") for path in paths]
+def like_parameters(
+    transformation: optax.GradientTransformation, opt_state: Any, values: Any, other: Any
+) -> Any:
+    """Something for each array of an optimizer's state: its parameter's, where it has one.
+
+    Args:
+        transformation: the optimizer.
+        opt_state: its state, abstract or not.
+        values: a tree like the parameters.
+        other: for what belongs to no parameter, such as a counter.
+    """
+    return optax.tree_utils.tree_map_params(
+        transformation,
+        lambda _, value: value,
+        opt_state,
+        values,
+        transform_non_params=lambda _: other,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

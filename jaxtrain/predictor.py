@@ -8,9 +8,11 @@ from jax.sharding import Mesh
 
 from jaxtrain import checkpoint, models, state
 from jaxtrain.config import Config, from_dict
+from jaxtrain.config.schema import ParallelConfig
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.models import Model
-from jaxtrain.parallel.mesh import data_mesh, local_devices, on_mesh
+from jaxtrain.parallel.layout import parameter_shardings
+from jaxtrain.parallel.mesh import all_devices, build_mesh, on_mesh, with_shardings
 from jaxtrain.step import Normalise, normalisation
 from jaxtrain.tasks import CLASSIFICATION, Task
 
@@ -44,16 +46,18 @@ class Predictor:
     config: Config
 
 
-def load(directory: pathlib.Path, step: int) -> Predictor:
+def load(directory: pathlib.Path, step: int, parallel: ParallelConfig) -> Predictor:
     """The model of one checkpoint step, as its meta describes it; no optimizer is built.
 
     Args:
         directory: the run's checkpoints.
         step: one that is there.
+        parallel: how it is to lie on the devices that are here.
 
     Raises:
         CheckpointError: the step cannot be read, or is damaged.
-        UsageError: its model, such as a user's own module, cannot be built any more.
+        UsageError: its model, such as a user's own module, cannot be built any more, or
+            `parallel` does not fit the devices or the model.
     """
     meta = checkpoint.read_meta(directory, step)
     try:
@@ -64,9 +68,11 @@ def load(directory: pathlib.Path, step: int) -> Predictor:
         raise CheckpointError(
             f"checkpoint {directory / str(step)}: its meta does not describe a model ({error})"
         ) from error
-    mesh = data_mesh(local_devices())
+    mesh = build_mesh(parallel.mesh, all_devices())
     model = models.build(config.model, len(class_names))
-    abstract = on_mesh(state.abstract_model(model, image_shape, len(class_names)), mesh)
+    variables = state.abstract_model(model, image_shape, len(class_names))
+    of_params = parameter_shardings(parallel.rules, variables["params"], mesh)
+    abstract = on_mesh(variables, mesh) | {"params": with_shardings(variables["params"], of_params)}
     variables = checkpoint.restore_model(directory, step, abstract)
     return Predictor(
         model=model,

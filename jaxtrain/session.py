@@ -11,6 +11,8 @@ from jaxtrain import checkpoint, setup, workdir
 from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.errors import NonFiniteError, Stopped
 from jaxtrain.evaluation import Evaluator
+from jaxtrain.parallel.compile import is_stop
+from jaxtrain.parallel.stop import StopRequest
 from jaxtrain.report import Reporter
 from jaxtrain.setup import Run
 from jaxtrain.state import TrainState
@@ -43,10 +45,18 @@ class Record:
 
 
 class SentCall(NamedTuple):
-    """A call in flight: its steps, the last one's metrics on the device, whether it is reported."""
+    """A call in flight.
+
+    Attributes:
+        steps: its steps.
+        metrics: the last one's, on the devices.
+        stops: whether some process was asked to stop, on the devices.
+        reports: whether the last step is reported.
+    """
 
     steps: range
     metrics: StepMetrics
+    stops: jax.Array
     reports: bool
 
 
@@ -62,6 +72,9 @@ class Session:
         reporter: where numbers go.
         record: what the run knows of itself so far.
         began: when this start began, by `time.perf_counter`.
+        stop: whether this process was asked to stop.
+        stopping: whether all processes are to stop now: it is true after the same call, and in
+            the same evaluation, on each.
     """
 
     run: Run
@@ -71,6 +84,8 @@ class Session:
     reporter: Reporter
     record: Record
     began: float
+    stop: StopRequest
+    stopping: bool = False
 
     def finish(self, sent: SentCall) -> None:
         """Waits for a call, and writes the interval that it ends, if it does.
@@ -78,6 +93,7 @@ class Session:
         Raises:
             NonFiniteError: the loss of a step of this interval was not finite.
         """
+        self.stopping = is_stop(sent.stops) or self.stopping
         if sent.reports:
             self.check(sent.metrics)
             interval, learning_rate = jax.device_get(sent.metrics)
@@ -85,8 +101,6 @@ class Session:
             self.reporter.train(sent.steps[-1], **trained, learning_rate=float(learning_rate))
         elif sent.steps[-1] // CHECK_STEPS > (sent.steps[0] - 1) // CHECK_STEPS:
             self.check(sent.metrics)
-        else:
-            sent.metrics.learning_rate.block_until_ready()
 
     def check(self, metrics: StepMetrics) -> None:
         """Waits for a step, and looks whether the losses of its interval are finite.
@@ -107,15 +121,25 @@ class Session:
             "or set optimizer.clip_norm"
         )
 
+    def owes_evaluation(self, step: int) -> bool:
+        """Whether the evaluation of `step` was not done: the run was stopped in it."""
+        due = step > 0 and self.run.plan.events(step).evaluate
+        return due and self.record.evaluated_step != step
+
     def evaluate(self, state: TrainState) -> bool:
         """Evaluates and records; returns whether this is the best so far, where that is asked.
+
+        If it is to stop before the end, nothing is recorded and `stopping` is set.
 
         Raises:
             NonFiniteError: some outputs are not finite.
         """
         step = int(state.step)
         with self.reporter.paused("evaluate") as tick:
-            results = self.evaluator.results(state.model, tick)
+            results = self.evaluator.results(state.model, tick, lambda: self.stop.requested)
+        if results is None:
+            self.stopping = True
+            return False
         metrics = self.evaluator.summary(results)
         self.reporter.eval(step, self.evaluator.split.name, metrics)
         record = self.record
@@ -126,8 +150,12 @@ class Session:
         record.best = Best(step, name, metrics[name])
         return True
 
-    def save(self, state: TrainState) -> None:
+    def save(self, state: TrainState, *, overwrite: bool = False) -> None:
         """Starts to save the state, with everything that the run knows of itself.
+
+        Args:
+            state: the state after some step.
+            overwrite: save it once more if that step is saved.
 
         Raises:
             NonFiniteError, CheckpointError: as for `Checkpoints.save`.
@@ -138,9 +166,9 @@ class Session:
         meta = {**setup.describe(self.run), "best": known.pop("best"), "record": known}
         self.reporter.flush()
         with self.reporter.paused("save"):
-            self.checkpoints.save(state, meta, fresh)
+            self.checkpoints.save(state, meta, fresh, overwrite=overwrite)
 
-    def stop(self, step: int) -> Stopped:
+    def stopped(self, step: int) -> Stopped:
         """The end of a run that was asked to stop, once its last save is on disk.
 
         Raises:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 from jax.sharding import Mesh
 
 from jaxtrain import augment, data, models, optimizer, plan, state, tasks
@@ -15,14 +16,19 @@ from jaxtrain.config import Config, to_dict
 from jaxtrain.config.schema import TrainConfig
 from jaxtrain.errors import UsageError
 from jaxtrain.feed import is_resident
-from jaxtrain.parallel.compile import one_call
+from jaxtrain.parallel.compile import PMAP_AXIS, one_call
+from jaxtrain.parallel.layout import parameter_shardings
 from jaxtrain.parallel.mesh import (
-    data_mesh,
-    local_devices,
+    AnyMesh,
+    all_devices,
+    build_mesh,
+    bytes_per_device,
     memory_bytes,
     on_cpu,
-    on_mesh,
     replicated,
+    row_parts,
+    shardings,
+    with_shardings,
 )
 from jaxtrain.state import TrainState
 from jaxtrain.step import Fixed, normalisation
@@ -51,7 +57,7 @@ class Run:
         dataset: the training and evaluation splits and the classes.
         sampler: step to example indices of the training split.
         plan: steps and events.
-        mesh: the devices.
+        mesh: the devices; abstract ones if it is only checked.
         fixed: model, augmentation, loss, optimizer and schedule.
         create: `seed` to the state before the first update; pure.
         abstract: the state's shapes, dtypes and shardings.
@@ -62,7 +68,7 @@ class Run:
     dataset: data.Dataset
     sampler: data.Sampler
     plan: plan.Plan
-    mesh: Mesh
+    mesh: AnyMesh
     fixed: Fixed
     create: Callable[..., TrainState]
     abstract: TrainState
@@ -74,6 +80,12 @@ class Run:
         return self.dataset.train.image_shape
 
     @property
+    def devices(self) -> Mesh:
+        """The mesh of a run that is to be trained here."""
+        assert isinstance(self.mesh, Mesh)
+        return self.mesh
+
+    @property
     def fingerprints(self) -> dict[str, str]:
         """Checksums of the splits by role."""
         return {"train": self.dataset.train.fingerprint, "eval": self.dataset.eval.fingerprint}
@@ -81,33 +93,38 @@ class Run:
     def create_state(self) -> TrainState:
         """The state before the first update, on the devices."""
         compiled = jax.jit(
-            self.create, out_shardings=replicated(self.mesh), compiler_options=one_call(self.mesh)
+            self.create,
+            out_shardings=shardings(self.abstract),
+            compiler_options=one_call(self.mesh),
         )
         return compiled(seed=np.uint32(self.config.seed))
 
 
-def build(config: Config, devices: int | None = None) -> Run:
+def build(config: Config, mesh: AnyMesh | None = None) -> Run:
     """Checks a config against its data, its model and the devices.
 
     Args:
         config: the resolved config.
-        devices: how many devices the batch must divide over; None: those that are here.
+        mesh: the devices to check for; None: those of all processes, as `parallel.mesh` says.
 
     Raises:
-        UsageError: an unknown name, a key that nothing reads, missing or bad data, a batch that
-            does not divide over the devices, a warm-up that does not fit, or a model that does
-            not take the images or give the classes.
+        UsageError: an unknown name, a key that nothing reads, missing or bad data, a mesh that
+            does not fit the devices, a batch that does not divide over them, a warm-up that does
+            not fit, or a model that does not take the images or give the classes.
     """
-    mesh = data_mesh(local_devices())
+    if mesh is None:
+        mesh = build_mesh(config.parallel.mesh, all_devices())
+    _check_mode(config, mesh)
     dataset = data.open_dataset(config.data)
     sampler = data.Sampler(dataset.train.size, config.train.batch_size, config.seed)
     run_plan = build_plan(config, dataset.train.size)
-    _check_divides(config.train, devices or mesh.size)
+    _check_divides(config.train, row_parts(mesh))
     schedule = build_schedule(config, run_plan)
     model = models.build(config.model, dataset.num_classes)
     image_shape = dataset.train.image_shape
     variables = state.abstract_model(model, image_shape, dataset.num_classes)
-    _check_memory(variables, mesh)
+    of_params = parameter_shardings(config.parallel.rules, variables["params"], mesh)
+    _check_memory(with_shardings(variables["params"], of_params), mesh)
     transformation = optimizer.build(config.optimizer, variables["params"])
     convolves = state.has_convolution(model, variables, image_shape)
     fixed = Fixed(
@@ -120,12 +137,50 @@ def build(config: Config, devices: int | None = None) -> Run:
         report_steps=config.report.every_steps,
         accumulate=config.train.accumulate,
         unroll=convolves and on_cpu(mesh),
+        axis=PMAP_AXIS if config.parallel.mode == "pmap" else None,
     )
     create = functools.partial(state.create, model, transformation, image_shape=image_shape)
-    abstract = on_mesh(jax.eval_shape(create, seed=np.uint32(config.seed)), mesh)
+    abstract = jax.eval_shape(create, seed=np.uint32(config.seed))
+    abstract = with_shardings(abstract, _state_shardings(transformation, abstract, of_params, mesh))
     _check_memory(abstract, mesh)
     steps_per_call = _steps_per_call(config, dataset.train, mesh, convolves=convolves)
     return Run(config, dataset, sampler, run_plan, mesh, fixed, create, abstract, steps_per_call)
+
+
+def _state_shardings(
+    transformation: optax.GradientTransformation,
+    abstract: TrainState,
+    of_params: Any,
+    mesh: AnyMesh,
+) -> TrainState:
+    """How the state lies: what belongs to a parameter as that does, all else on every device."""
+    everywhere = replicated(mesh)
+    whole: TrainState = jax.tree.map(lambda _: everywhere, abstract)
+    of_optimizer = optimizer.like_parameters(
+        transformation, abstract.opt_state, of_params, everywhere
+    )
+    return dataclasses.replace(whole, params=of_params, opt_state=of_optimizer)
+
+
+def _check_mode(config: Config, mesh: AnyMesh) -> None:
+    """Refuses pmap for anything but copies of the model that share a batch.
+
+    Raises:
+        UsageError: a mesh with other axes, or rules.
+    """
+    parallel = config.parallel
+    if parallel.mode != "pmap":
+        return
+    if mesh.shape["data"] != mesh.size:
+        raise UsageError(
+            f"parallel.mode=pmap is data parallel only, but parallel.mesh={parallel.mesh!r} has "
+            "other axes; set parallel.mode=jit, or parallel.mesh=data=-1"
+        )
+    if parallel.rules != "replicated":
+        raise UsageError(
+            f"parallel.mode=pmap does not read parallel.rules={parallel.rules!r}; set "
+            "parallel.mode=jit, or parallel.rules=replicated"
+        )
 
 
 def _augment(text: str, image_shape: tuple[int, ...]) -> augment.Augment:
@@ -141,7 +196,7 @@ def _loss(config: Config, dataset: data.Dataset) -> tasks.Loss:
     return tasks.training_loss(config.train.label_smoothing, weights)
 
 
-def _steps_per_call(config: Config, split: data.Split, mesh: Mesh, *, convolves: bool) -> int:
+def _steps_per_call(config: Config, split: data.Split, mesh: AnyMesh, *, convolves: bool) -> int:
     """`train.steps_per_call`, or what suits the model and the place of the data.
 
     Raises:
@@ -166,7 +221,7 @@ def _steps_per_call(config: Config, split: data.Split, mesh: Mesh, *, convolves:
 
 
 def _check_divides(config: TrainConfig, devices: int) -> None:
-    """Refuses a batch that does not divide over the devices and the parts of a step.
+    """Refuses a batch that does not divide over devices that split it, and the parts of a step.
 
     Raises:
         UsageError: names the nearest sizes that do.
@@ -182,17 +237,20 @@ def _check_divides(config: TrainConfig, devices: int) -> None:
         )
 
 
-def _check_memory(tree: Any, mesh: Mesh) -> None:
-    """Refuses a model whose variables alone are more than a device holds.
+def _check_memory(tree: Any, mesh: AnyMesh) -> None:
+    """Refuses a model whose variables alone are more than a device here holds.
 
     Raises:
         UsageError: names both sizes.
     """
-    needed, limit = state.tree_bytes(tree), memory_bytes(mesh.devices.flat[0])
+    if not isinstance(mesh, Mesh):  # nobody knows how much those hold
+        return
+    needed, limit = bytes_per_device(tree), memory_bytes(mesh.local_devices[0])
     if needed > limit:
         raise UsageError(
             f"the model's variables (with the optimizer's) take {needed:,} bytes on each device, "
-            f"which has {limit:,}; make the model smaller"
+            f"which has {limit:,}; make the model smaller, or split it over devices with "
+            "parallel.mesh and parallel.rules"
         )
 
 

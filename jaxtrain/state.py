@@ -171,8 +171,13 @@ def fingerprint(tree: Any) -> jax.Array:
 
 def _leaf_fingerprint(leaf: jax.Array) -> jax.Array:
     if leaf.dtype.itemsize == 8:  # with jax_enable_x64; two words each
-        bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32).ravel()
+        bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
     else:
         width = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[leaf.dtype.itemsize]
-        bits = leaf.view(width).astype(jnp.uint32).ravel()
-    return keys.mix(bits + keys.weyl(bits.size)).sum(dtype=jnp.uint32)
+        bits = leaf.view(width).astype(jnp.uint32)
+    # Not `ravel`: it would bring together the parts of an array that is split over devices.
+    position = jnp.zeros((), jnp.uint32)
+    for dimension, size in enumerate(bits.shape):
+        along = jax.lax.broadcasted_iota(jnp.uint32, bits.shape, dimension)
+        position = position * jnp.uint32(size) + along
+    return keys.mix(bits + position * keys.WEYL).sum(dtype=jnp.uint32)

@@ -77,6 +77,8 @@ class Fixed:
         report_steps: updates in a report interval; 0 when only the last step reports.
         accumulate: parts of a batch that are computed one after the other.
         unroll: whether those are compiled without a loop.
+        axis: the axis of the devices if the step runs on each of them for its own rows (under
+            `pmap`), and so has to sum over it; None if it sees the whole batch.
     """
 
     model: Model
@@ -88,6 +90,11 @@ class Fixed:
     report_steps: int
     accumulate: int
     unroll: bool
+    axis: str | None = None
+
+    def total(self, tree: Any) -> Any:
+        """The sums over the whole batch, of sums over the rows that this program sees."""
+        return tree if self.axis is None else jax.lax.psum(tree, self.axis)
 
 
 class StepMetrics(NamedTuple):
@@ -104,11 +111,17 @@ class Resident(NamedTuple):
     label: Any
 
 
-def gather(resident: Resident, index: jax.Array) -> Batch:
-    """The batch of int32 `[batch]` example indices; -1 makes a masked row."""
+def gather(resident: Resident, index: jax.Array, first_row: jax.Array | int = 0) -> Batch:
+    """The batch of int32 `[batch]` example indices; -1 makes a masked row.
+
+    Args:
+        resident: the split.
+        index: of a whole batch, or of some of its rows.
+        first_row: the first of them.
+    """
     mask = index >= 0
     safe = jnp.where(mask, index, 0)
-    row = jnp.arange(index.shape[0], dtype=jnp.int32)
+    row = jnp.arange(index.shape[0], dtype=jnp.int32) + first_row
     return Batch(image=resident.image[safe], label=resident.label[safe], mask=mask, row=row)
 
 
@@ -134,7 +147,7 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
     """
     step = state.step + 1
     rate = jnp.asarray(fixed.schedule(state.step), jnp.float32)
-    examples = jnp.maximum(batch.mask.sum(dtype=jnp.float32), 1.0)
+    examples = jnp.maximum(fixed.total(batch.mask.sum(dtype=jnp.float32)), 1.0)
 
     def loss_fn(params: Any, part: Batch) -> tuple[jax.Array, _Outputs]:
         image = unit_interval(part.image)
@@ -146,6 +159,7 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
             row=part.row,
             key=keys.step_key(state.seed, step, "dropout"),
             mask=part.mask,
+            axis=fixed.axis,
         )
         loss = fixed.loss(logits, part.label)
         mean = jnp.where(part.mask, loss, 0.0).sum() / examples
@@ -154,7 +168,12 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
 
     gradients, outputs, batch = _gradients(fixed, loss_fn, state, batch)
     interval = Interval.from_model_output(
-        loss=outputs.loss, logits=outputs.logits, label=batch.label, mask=batch.mask, step=step
+        loss=outputs.loss,
+        logits=outputs.logits,
+        label=batch.label,
+        mask=batch.mask,
+        step=step,
+        axis=fixed.axis,
     )
     loss_scale = state.loss_scale
     if loss_scale is not None:
@@ -188,16 +207,16 @@ def _gradients(
     grad_fn = jax.grad(loss_fn, has_aux=True)
     if fixed.accumulate == 1:
         gradients, outputs = grad_fn(state.params, batch)
-        return gradients, outputs, batch
+        return fixed.total(gradients), outputs, batch
 
     def of_part(part: Batch) -> tuple[Any, Any]:
         gradients, outputs = grad_fn(state.params, part)
-        weight = part.mask.sum(dtype=jnp.float32) / jnp.maximum(count, 1.0)
+        weight = fixed.total(part.mask.sum(dtype=jnp.float32)) / jnp.maximum(count, 1.0)
         floats, others = _by_kind(outputs.collections)
         floats = [leaf.astype(jnp.float32) * weight for leaf in floats]
         return (gradients, floats), (outputs.loss, outputs.logits, others)
 
-    count = batch.mask.sum(dtype=jnp.float32)
+    count = fixed.total(batch.mask.sum(dtype=jnp.float32))
     parts = jax.tree.map(lambda x: _strided(x, fixed.accumulate), batch)
     (gradients, floats), (loss, logits, others) = summed(of_part, parts, unroll=fixed.unroll)
     old, _ = _by_kind(state.collections)
@@ -207,7 +226,7 @@ def _gradients(
     ]
     collections = _from_kinds(state.collections, floats, [leaf[-1] for leaf in others])
     loss, logits, batch = jax.tree.map(_joined, (loss, logits, parts))
-    return gradients, _Outputs(loss, logits, collections), batch
+    return fixed.total(gradients), _Outputs(loss, logits, collections), batch
 
 
 def _is_float(leaf: jax.Array) -> bool:

@@ -42,7 +42,14 @@ class Interval(clu.metrics.Metric):
 
     @classmethod
     def from_model_output(
-        cls, loss: jax.Array, logits: jax.Array, label: jax.Array, mask: jax.Array, step: jax.Array
+        cls,
+        *,
+        loss: jax.Array,
+        logits: jax.Array,
+        label: jax.Array,
+        mask: jax.Array,
+        step: jax.Array,
+        axis: str | None = None,
     ) -> Self:
         """One step's part.
 
@@ -52,12 +59,18 @@ class Interval(clu.metrics.Metric):
             label: int32 `[batch]`.
             mask: bool `[batch]`; False rows count nowhere.
             step: int32 `[]`.
+            axis: the axis of the devices, if these are the rows of one of them.
         """
-        total = jnp.where(mask, loss, 0.0).sum()
+        sums = (
+            jnp.where(mask, loss, 0.0).sum(),
+            (mask & (logits.argmax(-1) == label)).sum(dtype=jnp.int32),
+            mask.sum(dtype=jnp.int32),
+        )
+        total, correct, count = sums if axis is None else jax.lax.psum(sums, axis)
         return cls(
             loss=total,
-            correct=(mask & (logits.argmax(-1) == label)).sum(dtype=jnp.int32),
-            count=mask.sum(dtype=jnp.int32),
+            correct=correct,
+            count=count,
             bad_step=jnp.where(jnp.isfinite(total), 0, step).astype(jnp.int32),
         )
 

@@ -4,7 +4,7 @@ import functools
 import math
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
 
@@ -16,6 +16,7 @@ from jaxtrain.config import TrainRequest, flatten
 from jaxtrain.errors import CheckpointError
 from jaxtrain.evaluation import Evaluator
 from jaxtrain.feed import Feed
+from jaxtrain.parallel.compile import Compiled
 from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.mesh import within_memory
 from jaxtrain.parallel.stop import StopRequest
@@ -23,10 +24,8 @@ from jaxtrain.report import Reporter
 from jaxtrain.session import Metrics, Record, SentCall, Session
 from jaxtrain.setup import Run
 from jaxtrain.state import TrainState
-from jaxtrain.step import StepMetrics, train_step
+from jaxtrain.step import train_step
 from jaxtrain.tasks import CLASSIFICATION
-
-Update = Callable[[TrainState, Any], tuple[TrainState, StepMetrics]]
 
 
 def train(request: TrainRequest) -> dict[str, Any]:
@@ -79,7 +78,7 @@ def _run(run: Run, opened: workdir.Workdir, reporter: Reporter, stop: StopReques
     with futures.ThreadPoolExecutor() as pool, reporter.paused("compile"):
         # XLA compiles outside Python's lock, so these three take the time of the longest, which
         # begins first.
-        feed = Feed(run.dataset.train, config.data, run.mesh)
+        feed = Feed(run.dataset.train, config.data, run.devices)
         compiled = pool.submit(_compile_update, run, feed)
         restored = pool.submit(_restore_or_create, run, opened, reporter)
         evaluator = pool.submit(_compile_evaluator, run).result()
@@ -91,13 +90,15 @@ def _run(run: Run, opened: workdir.Workdir, reporter: Reporter, stop: StopReques
     with Checkpoints(
         opened.checkpoints_dir, config.checkpoint.keep, config.checkpoint.best_metric
     ) as checkpoints:
-        session = Session(run, opened, evaluator, checkpoints, reporter, record, began)
+        session = Session(run, opened, evaluator, checkpoints, reporter, record, began, stop)
+        _evaluate_late(session, state)
         calls = feed.calls(
             run.sampler.batches(run.plan.total_steps),
             run.plan.calls(first, run.steps_per_call),
             run.steps_per_call,
+            config.parallel.mode,
         )
-        state = _loop(session, stop, update, state, calls)
+        state = _loop(session, update, state, calls)
         with reporter.paused("save"):
             checkpoints.wait()
         result = session.result(state)
@@ -106,11 +107,7 @@ def _run(run: Run, opened: workdir.Workdir, reporter: Reporter, stop: StopReques
 
 
 def _loop(
-    session: Session,
-    stop: StopRequest,
-    update: Update,
-    state: TrainState,
-    calls: Iterator[tuple[range, Any]],
+    session: Session, update: Compiled, state: TrainState, calls: Iterator[tuple[range, Any]]
 ) -> TrainState:
     """Trains to the last step, a few steps in one call.
 
@@ -120,27 +117,44 @@ def _loop(
     in_flight = InFlight(session.finish)
     for steps, batches in calls:
         in_flight.make_room()
-        state, metrics = update(state, batches)
+        (state, metrics), stops = update(state, batches, session.stop.requested)
         step = steps[-1]
         events = session.run.plan.events(step)
-        in_flight.add(SentCall(steps, metrics, events.report))
+        in_flight.add(SentCall(steps, metrics, stops, events.report))
         session.reporter.tick(step)
-        if not (events.evaluate or events.save or stop.requested):
+        if not (events.evaluate or events.save or session.stopping):
             continue
         in_flight.drain()
         session.check(metrics)
         is_best = events.evaluate and session.evaluate(state)
-        stopping = stop.requested and not events.stop
-        if events.save or is_best or stopping:
+        if events.save or is_best or session.stopping:
             session.save(state)
-        if stopping:
-            raise session.stop(step)
+        if session.stopping and not (events.stop and session.record.evaluated_step == step):
+            raise session.stopped(step)
     return state
 
 
-def _compile_update(run: Run, feed: Feed) -> Update:
+def _evaluate_late(session: Session, state: TrainState) -> None:
+    """Does the evaluation in which the last start was stopped."""
+    step = int(state.step)
+    if not session.owes_evaluation(step):
+        return
+    is_best = session.evaluate(state)
+    if session.stopping:
+        raise session.stopped(step)
+    if is_best:  # it was saved without the evaluation that it is to be kept for
+        session.save(state, overwrite=True)
+
+
+def _compile_update(run: Run, feed: Feed) -> Compiled:
     step = functools.partial(train_step, run.fixed)
-    return feed.compile_calls(step, run.abstract, run.config.train.batch_size, run.steps_per_call)
+    return feed.compile_calls(
+        step,
+        run.abstract,
+        run.config.train.batch_size,
+        run.steps_per_call,
+        run.config.parallel.mode,
+    )
 
 
 def _compile_evaluator(run: Run) -> Evaluator:
@@ -151,7 +165,7 @@ def _compile_evaluator(run: Run) -> Evaluator:
         split=run.dataset.eval,
         config=run.config.data,
         batch_size=run.config.eval.batch_size,
-        mesh=run.mesh,
+        mesh=run.devices,
         variables=run.abstract.model,
     )
 

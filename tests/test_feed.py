@@ -52,7 +52,10 @@ def seen(examples, cache, batches, devices=1):
 
     rows = len(batches[0])
     update = feed.compile(step, jax.ShapeDtypeStruct((), jnp.int32), rows)
-    return [jax.device_get(update(jnp.int32(0), batch)[1]) for batch in feed.batches(batches)]
+    return [
+        jax.device_get(update(jnp.int32(0), batch, False).result[1])
+        for batch in feed.batches(batches)
+    ]
 
 
 @pytest.mark.parametrize("devices", [1, 4])

@@ -30,8 +30,8 @@ def test_first_match_counts(text, values):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("kernel", "is not PATTERN=FACTOR"),
-        ("=1", "is not PATTERN=FACTOR"),
+        ("kernel", "is not PATTERN=VALUE"),
+        ("=1", "is not PATTERN=VALUE"),
         ("", "holds no rule"),
         (" ; ", "holds no rule"),
         ("ker(nel=1", "not a regular expression"),

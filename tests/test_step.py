@@ -90,12 +90,13 @@ def trained(devices: int, cache: str, steps: int, *, most: int = 1, lengths=None
     current = new_state(mesh, same)
     step = functools.partial(train_step, same)
     abstract = on_mesh(jax.eval_shape(lambda: current), mesh)
-    update = feed.compile_calls(step, abstract, BATCH, most)
+    update = feed.compile_calls(step, abstract, BATCH, most, "jit")
     ends = np.cumsum([0, *(lengths or [1] * steps)]).tolist()
     calls = [range(a + 1, b + 1) for a, b in itertools.pairwise(ends)]
     history = []
-    for _, batch in feed.calls(data.Sampler(TRAIN.size, BATCH, 5).batches(steps), calls, most):
-        current, metrics = update(current, batch)
+    batches = data.Sampler(TRAIN.size, BATCH, 5).batches(steps)
+    for _, batch in feed.calls(batches, calls, most, "jit"):
+        (current, metrics), _ = update(current, batch, False)
         history.append(jax.device_get(metrics))
     return jax.device_get(current), history
 

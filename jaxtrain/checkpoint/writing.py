@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import pathlib
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -11,17 +10,16 @@ from typing import Any, Self
 import jax
 from orbax.checkpoint import v1 as ocp
 
+from jaxtrain.checkpoint.agreement import on_first
+from jaxtrain.checkpoint.on_devices import look
 from jaxtrain.checkpoint.orbax import cause, context, list_steps, quieten
 from jaxtrain.errors import CheckpointError, NonFiniteError
-from jaxtrain.state import TrainState, all_finite, fingerprint
+from jaxtrain.files import AnyPath, absolute
+from jaxtrain.state import TrainState
 
 _policies = ocp.training.preservation_policies
 
 _SIGN = {"accuracy": 1.0, "loss": -1.0}
-
-_checksums = jax.jit(lambda model, training: (fingerprint(model), fingerprint(training)))
-
-_all_finite = jax.jit(all_finite)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +39,10 @@ class Checkpoints:
     """Writes a run's checkpoints in the background; a context manager.
 
     Leaving it waits for the last write. One save runs at a time: a second one waits for the first.
+    All processes open it, save and leave it together, each for its part of the arrays.
     """
 
-    def __init__(self, directory: pathlib.Path, keep: int, best_metric: str | None) -> None:
+    def __init__(self, directory: AnyPath, keep: int, best_metric: str | None) -> None:
         """Opens `directory`, which is made if it is not there.
 
         Args:
@@ -67,9 +66,9 @@ class Checkpoints:
         self.best_metric = best_metric
         self._pending: tuple[int, Any] | None = None
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            self._steps = set(on_first(self._open))
             self._orbax = ocp.training.Checkpointer(
-                directory.absolute(),
+                absolute(directory),
                 context=context(),
                 preservation_policy=_policies.AnyPreservationPolicy(policies),
                 cleanup_tmp_directories=True,
@@ -77,8 +76,17 @@ class Checkpoints:
         except Exception as error:  # Orbax wraps what the file system says in many types
             raise CheckpointError(f"cannot open {directory}: {cause(error)}") from error
 
+    def _open(self) -> list[int]:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return list_steps(self.directory)
+
     def save(
-        self, state: TrainState, meta: Mapping[str, Any], evaluated: Mapping[str, float] | None
+        self,
+        state: TrainState,
+        meta: Mapping[str, Any],
+        evaluated: Mapping[str, float] | None,
+        *,
+        overwrite: bool = False,
     ) -> None:
         """Starts to save a state, unless its step is saved already.
 
@@ -86,6 +94,8 @@ class Checkpoints:
             state: concrete arrays; they may be donated once this returns.
             meta: JSON values stored with the step.
             evaluated: this step's evaluation, for `best_metric`; None if there was none.
+            overwrite: save it anyway, in the place of what is there, which is removed first: a
+                crash right then loses this step.
 
         Raises:
             NonFiniteError: the model holds a NaN or an infinity; nothing is written.
@@ -93,15 +103,16 @@ class Checkpoints:
         """
         step = int(state.step)
         self.wait()
-        if step in list_steps(self.directory):
+        # Not those on the disk now, which processes could find different.
+        if step in self._steps and not overwrite:
             return
-        if not bool(_all_finite(state.model)):
+        found = look(state.model, state.training)
+        if not found.finite:
             raise NonFiniteError(
                 f"a parameter is NaN or infinite after step {step}; this step is not saved; "
                 "lower optimizer.learning_rate or set optimizer.clip_norm"
             )
-        model, training = jax.device_get(_checksums(state.model, state.training))
-        checksums = {"model": model.tolist(), "training": training.tolist()}
+        checksums = {"model": found.model, "training": found.training}
         metrics = None
         if self.best_metric is not None and evaluated is not None:
             score = _SIGN[self.best_metric] * evaluated[self.best_metric]
@@ -115,11 +126,13 @@ class Checkpoints:
                     "meta": {**meta, "step": step, "checksums": checksums},
                 },
                 force=True,
+                overwrite=overwrite,
                 metrics=metrics,
             )
         except Exception as error:
             raise _write_error(self.directory, step, error) from error
         self._pending = (step, response)
+        self._steps.add(step)
 
     def wait(self) -> None:
         """Returns when the save that is under way is on disk.
@@ -146,7 +159,9 @@ class Checkpoints:
             self.wait()
         except CheckpointError as raised:
             failure = raised
-        if kind is None or issubclass(kind, Exception):
+        # After an error that may be this process's alone the others would not come to close it.
+        alone = jax.process_count() == 1
+        if kind is None or (alone and issubclass(kind, Exception)):
             try:
                 self._orbax.close()
             except Exception as raised:
@@ -164,7 +179,7 @@ def _rank(best_metric: str, metrics: Mapping[str, Any]) -> tuple[float, int]:
     return score, -metrics["step"]
 
 
-def _write_error(directory: pathlib.Path, step: int, error: Exception) -> CheckpointError:
+def _write_error(directory: AnyPath, step: int, error: Exception) -> CheckpointError:
     quieten()
     return CheckpointError(
         f"checkpoint of step {step} cannot be written to {directory}: {cause(error)}; "

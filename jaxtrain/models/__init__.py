@@ -37,7 +37,7 @@ class Model:
     Attributes:
         module: the Linen module.
         dtype: what images are cast to before the module sees them.
-        takes: names among `row`, `mask` and `train` that the module's call takes.
+        takes: names among `row`, `mask`, `train` and `axis` that the module's call takes.
     """
 
     module: nn.Module
@@ -60,8 +60,13 @@ class Model:
         row: jax.Array,
         key: jax.Array | None,
         mask: jax.Array | None = None,
+        axis: str | None = None,
     ) -> tuple[jax.Array, Variables]:
         """Runs the network; `key` is given while training, None in evaluation.
+
+        A module that does not take `row` draws its dropout for each device on its own where
+        devices have a program each (`axis`), and the variables that one without `axis` makes
+        there, such as batch statistics, become the mean of the devices'.
 
         Args:
             params: the parameters.
@@ -70,6 +75,7 @@ class Model:
             row: int32 `[batch]`, rows in the global batch.
             key: key of this step's dropout; None turns training behaviour off.
             mask: bool `[batch]`, rows that count in batch statistics; None: all.
+            axis: the axis of the devices, if these are the rows of one of them.
 
         Returns:
             Logits float32 `[batch, classes]`, and the collections after the call (unchanged in
@@ -77,23 +83,40 @@ class Model:
         """
         variables = {"params": params, **collections}
         image = image.astype(self.dtype)
-        options = self.options(row=row, mask=mask, train=key is not None)
+        options = self.options(row=row, mask=mask, train=key is not None, axis=axis)
         if key is None:
             logits: Any = self.module.apply(variables, image, **options)
             return logits.astype(jnp.float32), collections
+        if axis is not None and "row" not in self.takes:
+            key = jax.random.fold_in(key, jax.lax.axis_index(axis))
         logits, updated = self.module.apply(
             variables, image, rngs={"dropout": key}, mutable=list(collections), **options
         )
-        return logits.astype(jnp.float32), nn.meta.unbox(dict(updated))
+        updated = nn.meta.unbox(dict(updated))
+        if axis is not None and "axis" not in self.takes:
+            updated = jax.tree.map(functools.partial(_agreed, axis=axis), updated)
+        return logits.astype(jnp.float32), updated
 
     def options(
-        self, *, row: jax.Array, train: bool, mask: jax.Array | None = None
+        self,
+        *,
+        row: jax.Array,
+        train: bool,
+        mask: jax.Array | None = None,
+        axis: str | None = None,
     ) -> Mapping[str, Any]:
         """Those of the options that the module's call takes; `mask` is all True if None."""
         if mask is None:
             mask = jnp.ones(row.shape, jnp.bool_)
-        options = {"row": row, "mask": mask, "train": train}
+        options = {"row": row, "mask": mask, "train": train, "axis": axis}
         return {name: value for name, value in options.items() if name in self.takes}
+
+
+def _agreed(leaf: jax.Array, axis: str) -> jax.Array:
+    """The mean of the devices' floats; of other numbers the largest."""
+    if jnp.issubdtype(leaf.dtype, jnp.floating):
+        return jax.lax.pmean(leaf, axis)
+    return jax.lax.pmax(leaf, axis) if jnp.issubdtype(leaf.dtype, jnp.number) else leaf
 
 
 def build(config: ModelConfig, num_classes: int) -> Model:

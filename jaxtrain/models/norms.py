@@ -1,5 +1,6 @@
 """Normalisation layers: BatchNorm over the rows that count, and GroupNorm."""
 
+import functools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -16,6 +17,7 @@ def normalise(
     groups: int | None,
     mask: jax.Array,
     train: bool,
+    axis: str | None,
     name: str,
     zero_scale: bool = False,
 ) -> jax.Array:
@@ -26,6 +28,7 @@ def normalise(
         groups: groups of GroupNorm; None for BatchNorm.
         mask: bool `[batch]`, rows that count.
         train: whether BatchNorm uses this batch's statistics or the running ones.
+        axis: the axis of the devices, if these are the rows of one of them.
         name: the layer's name.
         zero_scale: start the scale at 0, not 1.
 
@@ -33,7 +36,7 @@ def normalise(
         As `inputs`, in shape and dtype.
     """
     if groups is None:
-        return BatchNorm(zero_scale, name=name)(inputs, mask=mask, train=train)
+        return BatchNorm(zero_scale, name=name)(inputs, mask=mask, train=train, axis=axis)
     scale_init = nn.initializers.zeros if zero_scale else nn.initializers.ones
     layer = nn.GroupNorm(
         num_groups=groups,
@@ -67,7 +70,9 @@ class BatchNorm(nn.Module):
     zero_scale: bool = False
 
     @nn.compact
-    def __call__(self, inputs: jax.Array, *, mask: jax.Array, train: bool) -> jax.Array:
+    def __call__(
+        self, inputs: jax.Array, *, mask: jax.Array, train: bool, axis: str | None = None
+    ) -> jax.Array:
         """Normalises each channel.
 
         Args:
@@ -76,6 +81,8 @@ class BatchNorm(nn.Module):
                 included: they come out as 0 and give and get no gradient.
             train: normalise by this batch and move the running statistics (unless no row counts);
                 else normalise by the running statistics, every row.
+            axis: the axis of the devices, if these are the rows of one of them; the statistics
+                are those of all.
 
         Returns:
             As `inputs`, in shape and dtype.
@@ -90,12 +97,12 @@ class BatchNorm(nn.Module):
             outputs = _affine(inputs, mean.value, variance.value, scale, bias)
             return outputs.astype(inputs.dtype)
         # `_normalise` has the gradient that passes through the statistics as well.
-        batch = _Batch.of(jax.lax.stop_gradient(inputs), mask)
+        batch = _Batch.of(jax.lax.stop_gradient(inputs), mask, axis)
         unbiased = batch.variance * (batch.pixels / jnp.maximum(batch.pixels - 1, 1))
         for running, new in ((mean, batch.mean), (variance, unbiased)):
             moved = MOMENTUM * running.value + (1 - MOMENTUM) * new
             running.value = jnp.where(batch.pixels > 0, moved, running.value)
-        return _normalise(inputs, scale, bias, batch)
+        return _normalise(axis, inputs, scale, bias, batch)
 
 
 class _Batch(NamedTuple):
@@ -114,17 +121,21 @@ class _Batch(NamedTuple):
     pixels: jax.Array
 
     @classmethod
-    def of(cls, inputs: jax.Array, mask: jax.Array) -> "_Batch":
+    def of(cls, inputs: jax.Array, mask: jax.Array, axis: str | None) -> "_Batch":
         """The statistics of `inputs` `[batch, H, W, channels]`."""
-        pixels = mask.sum(dtype=jnp.float32) * (inputs.shape[1] * inputs.shape[2])
+        rows = _total(mask.sum(dtype=jnp.float32), axis)
+        pixels = rows * (inputs.shape[1] * inputs.shape[2])
         divisor = jnp.maximum(pixels, 1)
-        mean = _sum(inputs.astype(jnp.float32), mask) / divisor
+        mean = _total(_sum(inputs.astype(jnp.float32), mask), axis) / divisor
         deviation = _centred(inputs, mean)
-        return cls(mean, _sum(deviation * deviation, mask) / divisor, mask, pixels)
+        variance = _total(_sum(deviation * deviation, mask), axis) / divisor
+        return cls(mean, variance, mask, pixels)
 
 
-@jax.custom_vjp
-def _normalise(inputs: jax.Array, scale: jax.Array, bias: jax.Array, batch: _Batch) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _normalise(
+    axis: str | None, inputs: jax.Array, scale: jax.Array, bias: jax.Array, batch: _Batch
+) -> jax.Array:
     """The rows that count normalised, all others 0.
 
     Its gradient is written out as it then takes two passes over the inputs, and as all that is
@@ -136,13 +147,13 @@ def _normalise(inputs: jax.Array, scale: jax.Array, bias: jax.Array, batch: _Bat
 
 
 def _normalise_forward(
-    inputs: jax.Array, scale: jax.Array, bias: jax.Array, batch: _Batch
+    axis: str | None, inputs: jax.Array, scale: jax.Array, bias: jax.Array, batch: _Batch
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array, _Batch]]:
-    return _normalise(inputs, scale, bias, batch), (inputs, scale, batch)
+    return _normalise(axis, inputs, scale, bias, batch), (inputs, scale, batch)
 
 
 def _normalise_backward(
-    saved: tuple[jax.Array, jax.Array, _Batch], gradient: jax.Array
+    axis: str | None, saved: tuple[jax.Array, jax.Array, _Batch], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, None]:
     inputs, scale, batch = saved
     wide = gradient.astype(jnp.float32)
@@ -151,8 +162,9 @@ def _normalise_backward(
     to_bias = _sum(wide, batch.mask)
     to_scale = _sum(wide * deviation, batch.mask) * inverse
     divisor = jnp.maximum(batch.pixels, 1)
-    by_mean = _by_channel(to_bias / divisor)
-    by_deviation = deviation * _by_channel(inverse * to_scale / divisor)
+    # The parameters' gradients are of these rows alone, as everywhere; the inputs' are not.
+    by_mean = _by_channel(_total(to_bias, axis) / divisor)
+    by_deviation = deviation * _by_channel(inverse * _total(to_scale, axis) / divisor)
     to_inputs = _by_channel(inverse * scale) * (wide - by_mean - by_deviation)
     to_inputs = jnp.where(_over_pixels(batch.mask), to_inputs, 0).astype(inputs.dtype)
     return to_inputs, to_scale, to_bias, None
@@ -184,6 +196,11 @@ def _sum(values: jax.Array, mask: jax.Array) -> jax.Array:
     doubles the time of a sum on a CPU.
     """
     return jnp.where(mask[:, None], values.sum((1, 2)), 0).sum(0)
+
+
+def _total(values: jax.Array, axis: str | None) -> jax.Array:
+    """The sum over all devices, where each has the sum over its own rows."""
+    return values if axis is None else jax.lax.psum(values, axis)
 
 
 def _by_channel(values: jax.Array) -> jax.Array:

@@ -78,7 +78,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, inputs: jax.Array, *, row: jax.Array, mask: jax.Array, train: bool
+        self, inputs: jax.Array, *, row: jax.Array, mask: jax.Array, train: bool, axis: str | None
     ) -> jax.Array:
         """`[batch, H, W, channels]` to `[batch, ceil(H / stride), ceil(W / stride), outputs]`.
 
@@ -87,6 +87,7 @@ class Block(nn.Module):
             row: int32 `[batch]`, rows in the global batch.
             mask: bool `[batch]`, rows that count.
             train: whether to use and move the batch statistics, and to drop.
+            axis: the axis of the devices, if these are the rows of one of them.
         """
         sides = (1, 3, 1) if self.bottleneck else (3, 3)
         branch = inputs
@@ -100,6 +101,7 @@ class Block(nn.Module):
                 groups=self.groups,
                 mask=mask,
                 train=train,
+                axis=axis,
                 name=f"norm{index}",
                 zero_scale=last and self.zero_init,
             )
@@ -110,7 +112,12 @@ class Block(nn.Module):
             convolution = Conv(branch.shape[-1], 1, self.stride, self.dtype, name="shortcut_conv")
             shortcut = convolution(inputs)
             shortcut = normalise(
-                shortcut, groups=self.groups, mask=mask, train=train, name="shortcut_norm"
+                shortcut,
+                groups=self.groups,
+                mask=mask,
+                train=train,
+                axis=axis,
+                name="shortcut_norm",
             )
         return nn.relu(branch + shortcut)
 
@@ -145,7 +152,13 @@ class ResNet(nn.Module):
 
     @nn.compact
     def __call__(
-        self, image: jax.Array, *, row: jax.Array, mask: jax.Array, train: bool
+        self,
+        image: jax.Array,
+        *,
+        row: jax.Array,
+        mask: jax.Array,
+        train: bool,
+        axis: str | None = None,
     ) -> jax.Array:
         """Logits `[batch, num_classes]`.
 
@@ -155,11 +168,13 @@ class ResNet(nn.Module):
             mask: bool `[batch]`. While training, rows that are False change nothing of the other
                 rows, the gradients and the statistics, whatever they hold.
             train: whether to use and move the batch statistics, and to drop.
+            axis: the axis of the devices, if these are the rows of one of them; the batch
+                statistics are those of all.
         """
         if train:
             # A gradient of 0 does not undo a NaN that it is multiplied with.
             image = jnp.where(mask[:, None, None, None], image, 0)
-        hidden = self._stem(image, mask=mask, train=train)
+        hidden = self._stem(image, mask=mask, train=train, axis=axis)
         blocks = 0
         for stage, size in enumerate(self.stage_sizes):
             for index in range(size):
@@ -174,15 +189,19 @@ class ResNet(nn.Module):
                     dtype=self.dtype,
                     name=f"stage{stage + 1}_block{index}",
                 )
-                hidden = block(hidden, row=row, mask=mask, train=train)
+                hidden = block(hidden, row=row, mask=mask, train=train, axis=axis)
         features = hidden.mean((1, 2), dtype=jnp.float32).astype(self.dtype)
         features = RowDropout(self.dropout, name="dropout")(features, row=row, train=train)
         return self._head(features)
 
-    def _stem(self, image: jax.Array, *, mask: jax.Array, train: bool) -> jax.Array:
+    def _stem(
+        self, image: jax.Array, *, mask: jax.Array, train: bool, axis: str | None
+    ) -> jax.Array:
         side, stride = (7, 2) if self.pooled_stem else (3, 1)
         hidden = Conv(self.channels[0], side, stride, self.dtype, name="stem_conv")(image)
-        hidden = normalise(hidden, groups=self.groups, mask=mask, train=train, name="stem_norm")
+        hidden = normalise(
+            hidden, groups=self.groups, mask=mask, train=train, axis=axis, name="stem_norm"
+        )
         hidden = nn.relu(hidden)
         if self.pooled_stem:
             hidden = nn.max_pool(hidden, (3, 3), (2, 2), ((1, 1), (1, 1)))

@@ -156,7 +156,7 @@ class TestGroupNorm:
         @nn.compact
         def __call__(self, inputs, mask, zero=False):
             return norms.normalise(
-                inputs, groups=3, mask=mask, train=True, name="norm", zero_scale=zero
+                inputs, groups=3, mask=mask, train=True, axis=None, name="norm", zero_scale=zero
             )
 
     inputs = RANDOM.standard_normal((8, 4, 2, 6)).astype(np.float32) * 5 + 300
