@@ -7,6 +7,7 @@ that a step says what it is and a damaged one is noticed (Orbax itself loads a f
 
 from jaxtrain.checkpoint.orbax import is_step_name, list_steps
 from jaxtrain.checkpoint.reading import (
+    agreed_steps,
     read_meta,
     resolve_step,
     restore_model,
@@ -18,6 +19,7 @@ from jaxtrain.checkpoint.writing import Best, Checkpoints
 __all__ = [
     "Best",
     "Checkpoints",
+    "agreed_steps",
     "is_step_name",
     "list_steps",
     "read_meta",

@@ -1,31 +1,53 @@
 """How Orbax is used: its options, its errors, and which of its folders are whole steps."""
 
-import pathlib
 import warnings
 
+from orbax.checkpoint import multihost
 from orbax.checkpoint import v1 as ocp
 
+from jaxtrain.errors import one_line
+from jaxtrain.files import AnyPath, is_bucket
 
-def context() -> ocp.Context:
-    """Orbax's options: `meta` is JSON, so that a person can read it."""
+# In a bucket, where nothing can be renamed, Orbax writes this object last.
+COMMITTED = "commit_success.txt"
+
+
+def context(*, alone: bool = False) -> ocp.Context:
+    """Orbax's options: `meta` is JSON, so that a person can read it.
+
+    Args:
+        alone: not to wait for other processes: reading needs none of them, and one that fails
+            would leave them waiting.
+    """
     registry = ocp.handlers.local_registry()
     registry.add(ocp.handlers.JsonHandler, checkpointable_name="meta")
     context = ocp.Context()
     context.checkpointables.registry = registry
     # Trained weights hardly get smaller, and a quarter of a save's time goes into trying.
     context.array.saving.use_compression = False
+    if alone:
+        here = multihost.process_index()
+        context.multiprocessing.primary_host = here
+        context.multiprocessing.active_processes = {here}
     return context
 
 
-def list_steps(directory: pathlib.Path) -> list[int]:
+def list_steps(directory: AnyPath) -> list[int]:
     """Steps that were written whole, ascending; a save that was cut short is not among them."""
     if not directory.is_dir():
         return []
     return sorted(
         int(entry.name)
         for entry in directory.iterdir()
-        if is_step_name(entry.name) and (entry / "_CHECKPOINT_METADATA").is_file()
+        if is_step_name(entry.name)
+        and (entry / "_CHECKPOINT_METADATA").is_file()
+        and is_committed(entry)
     )
+
+
+def is_committed(path: AnyPath) -> bool:
+    """Whether the save of a step's folder came to its end."""
+    return not is_bucket(path) or (path / COMMITTED).exists()
 
 
 def is_step_name(name: str) -> bool:
@@ -52,5 +74,4 @@ def root(error: BaseException) -> BaseException:
 def cause(error: BaseException) -> str:
     """The innermost cause, on one line."""
     error = root(error)
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}"
+    return f"{type(error).__name__}: {one_line(error)[:300]}"

@@ -1,40 +1,40 @@
-"""Reads checkpoints, and notices those that are not what was written."""
+"""Reads checkpoints, and notices those that are not what was written.
 
-import pathlib
+Each process reads its part of the arrays alone; then all raise what one of them has to raise.
+"""
+
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 from orbax.checkpoint import v1 as ocp
 
+from jaxtrain.checkpoint.agreement import DamagedError, on_all, on_first
+from jaxtrain.checkpoint.damage import not_whole, set_aside
+from jaxtrain.checkpoint.on_devices import checksums
 from jaxtrain.checkpoint.orbax import cause, context, is_step_name, list_steps, quieten, root
 from jaxtrain.errors import CheckpointError, UsageError
-from jaxtrain.state import TrainState, fingerprint
+from jaxtrain.files import AnyPath, absolute
+from jaxtrain.state import TrainState
 
 
-class _DamagedError(CheckpointError):
-    """A step whose files are not what was written."""
-
-
-def read_meta(directory: pathlib.Path, step: int) -> dict[str, Any]:
+def read_meta(directory: AnyPath, step: int) -> dict[str, Any]:
     """The `meta` of a step.
 
     Raises:
         CheckpointError: it cannot be read.
     """
-    meta = _load(directory / str(step), {"meta": None})["meta"]
-    _check_meta(directory / str(step), meta)
-    return meta
+    return _load(directory / str(step), {"meta": None})["meta"]
 
 
-def _check_meta(path: pathlib.Path, meta: Any) -> None:
+def _check_meta(path: AnyPath, meta: Any) -> None:
     if not isinstance(meta, dict) or not isinstance(meta.get("checksums"), dict):
-        raise _DamagedError(f"checkpoint {path}: its meta is not jaxtrain's")
+        raise DamagedError(f"checkpoint {path}: its meta is not jaxtrain's")
     if str(meta.get("step")) != path.name:
-        raise _DamagedError(f"checkpoint {path} holds step {meta.get('step')}, not {path.name}")
+        raise DamagedError(f"checkpoint {path} holds step {meta.get('step')}, not {path.name}")
 
 
-def restore_model(directory: pathlib.Path, step: int, abstract: Any) -> Any:
+def restore_model(directory: AnyPath, step: int, abstract: Any) -> Any:
     """The `model` item alone, verified; no optimizer is needed.
 
     Args:
@@ -50,7 +50,7 @@ def restore_model(directory: pathlib.Path, step: int, abstract: Any) -> Any:
     return loaded["model"]
 
 
-def restore_state(directory: pathlib.Path, step: int, abstract: TrainState) -> TrainState:
+def restore_state(directory: AnyPath, step: int, abstract: TrainState) -> TrainState:
     """The whole state, verified.
 
     Raises:
@@ -64,7 +64,7 @@ def restore_state(directory: pathlib.Path, step: int, abstract: TrainState) -> T
 
 
 def restore_newest(
-    directory: pathlib.Path, abstract: TrainState, warn: Callable[[str], None]
+    directory: AnyPath, abstract: TrainState, warn: Callable[[str], None]
 ) -> TrainState | None:
     """The newest step that is whole and undamaged, or None if nothing was saved yet.
 
@@ -79,19 +79,19 @@ def restore_newest(
     Raises:
         CheckpointError: there are steps and every one is damaged, or one cannot be read.
     """
-    steps = list_steps(directory)
-    for name in _not_whole(directory, steps):
-        aside = _set_aside(directory, name)
+    steps = agreed_steps(directory)
+    for name in on_first(lambda: not_whole(directory)):
+        aside = on_first(lambda name=name: set_aside(directory, name))  # type: ignore[misc]
         warn(f"warning: checkpoint {directory / name} is not whole; it was set aside as {aside}")
-    damaged: list[tuple[int, _DamagedError]] = []
+    damaged: list[tuple[int, DamagedError]] = []
     for step in reversed(steps):
         try:
             state = restore_state(directory, step, abstract)
-        except _DamagedError as error:
+        except DamagedError as error:
             damaged.append((step, error))
             continue
         for bad, reason in damaged:
-            aside = _set_aside(directory, str(bad))
+            aside = on_first(lambda bad=bad: set_aside(directory, str(bad)))  # type: ignore[misc]
             warn(f"warning: {reason}; it was set aside as {aside}, going on from step {step}")
         return state
     if damaged:
@@ -102,7 +102,12 @@ def restore_newest(
     return None
 
 
-def resolve_step(directory: pathlib.Path, which: str) -> int:
+def agreed_steps(directory: AnyPath) -> list[int]:
+    """`list_steps` of process 0, on every process: a live run may save and remove meanwhile."""
+    return on_first(lambda: list_steps(directory))
+
+
+def resolve_step(directory: AnyPath, which: str) -> int:
     """The step that `--checkpoint` means.
 
     Args:
@@ -112,7 +117,7 @@ def resolve_step(directory: pathlib.Path, which: str) -> int:
     Raises:
         UsageError: there is no such step; the message lists those there are.
     """
-    steps = list_steps(directory)
+    steps = agreed_steps(directory)
     if not steps:
         raise UsageError(f"{directory} holds no checkpoint yet; train first")
     if which == "last":
@@ -130,10 +135,19 @@ def resolve_step(directory: pathlib.Path, which: str) -> int:
     return int(which)
 
 
-def _load(path: pathlib.Path, items: dict[str, Any]) -> dict[str, Any]:
+def _load(path: AnyPath, items: dict[str, Any]) -> dict[str, Any]:
+    """A step's items and its `meta`, which is whole.
+
+    Raises:
+        CheckpointError: as for `restore_model`, wherever it is found.
+    """
+    return on_all(lambda: _load_here(path, items))
+
+
+def _load_here(path: AnyPath, items: dict[str, Any]) -> dict[str, Any]:
     try:
-        with context():
-            loaded: dict[str, Any] = ocp.load_checkpointables(path.absolute(), items)
+        with context(alone=True):
+            loaded: dict[str, Any] = ocp.load_checkpointables(absolute(path), items)
     except Exception as error:  # Orbax, TensorStore and JSON each have their own types
         quieten()
         for item, abstract in items.items():
@@ -142,15 +156,17 @@ def _load(path: pathlib.Path, items: dict[str, Any]) -> dict[str, Any]:
                     f"checkpoint {path} is not of this model: {misfit}; use the model and the "
                     "optimizer that it was written with, or start another run with --fresh"
                 ) from error
-        kind = CheckpointError if _is_passing(root(error)) else _DamagedError
+        kind = CheckpointError if _is_passing(root(error)) else DamagedError
         raise kind(f"checkpoint {path} cannot be read: {cause(error)}") from error
+    _check_meta(path, loaded["meta"])
     return loaded
 
 
-def _misfit(path: pathlib.Path, item: str, abstract: Any) -> str | None:
+def _misfit(path: AnyPath, item: str, abstract: Any) -> str | None:
     """The first array that the checkpoint has otherwise than `abstract`, if any."""
     try:
-        stored = ocp.checkpointables_metadata(path.absolute()).metadata[item]
+        with context(alone=True):
+            stored = ocp.checkpointables_metadata(absolute(path)).metadata[item]
         arrays = jax.tree.leaves_with_path(stored, is_leaf=lambda x: hasattr(x, "shape"))
         there = {_name(where): tuple(leaf.shape) for where, leaf in arrays}
     except Exception:  # then the files themselves are what is wrong
@@ -173,39 +189,13 @@ def _is_passing(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and not missing)
 
 
-def _not_whole(directory: pathlib.Path, steps: list[int]) -> list[str]:
-    """Folders that Orbax takes for steps, but that are none; it would never save those steps."""
-    if not directory.is_dir():
-        return []
-    whole = set(map(str, steps))
-    names = sorted(entry.name for entry in directory.iterdir())
-    return [name for name in names if name.isdecimal() and name not in whole]
-
-
-def _set_aside(directory: pathlib.Path, name: str) -> pathlib.Path:
-    """Renames a damaged step to the first free `<name>.damaged`, `<name>.damaged-2`, ..."""
-    aside, number = directory / f"{name}.damaged", 1
-    while aside.exists():
-        number += 1
-        aside = directory / f"{name}.damaged-{number}"
-    try:
-        (directory / name).rename(aside)
-    except OSError as error:
-        raise CheckpointError(
-            f"damaged checkpoint {directory / name} cannot be set aside: {error.strerror}; "
-            "move it away"
-        ) from error
-    return aside
-
-
-def _verify(path: pathlib.Path, item: str, loaded: Mapping[str, Any]) -> None:
-    _check_meta(path, loaded["meta"])
+def _verify(path: AnyPath, item: str, loaded: Mapping[str, Any]) -> None:
     expected = loaded["meta"]["checksums"].get(item)
-    found = jax.device_get(jax.jit(fingerprint)(loaded[item])).tolist()
+    found = checksums(loaded[item])
     if found == expected:
         return
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(loaded[item])]
     bad = [name for name, a, b in zip(paths, found, expected or [], strict=False) if a != b]
-    raise _DamagedError(
+    raise DamagedError(
         f"checkpoint {path} is damaged: {item}{bad[0] if bad else ''} does not match its checksum"
     )

@@ -65,8 +65,8 @@ class Checkpoints:
         self.directory = directory
         self.best_metric = best_metric
         self._pending: tuple[int, Any] | None = None
+        self._steps = set(on_first(self._open))
         try:
-            self._steps = set(on_first(self._open))
             self._orbax = ocp.training.Checkpointer(
                 absolute(directory),
                 context=context(),
@@ -74,11 +74,18 @@ class Checkpoints:
                 cleanup_tmp_directories=True,
             )
         except Exception as error:  # Orbax wraps what the file system says in many types
-            raise CheckpointError(f"cannot open {directory}: {cause(error)}") from error
+            raise self._open_error(error) from error
 
     def _open(self) -> list[int]:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        return list_steps(self.directory)
+        """The steps that are there."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            return list_steps(self.directory)
+        except Exception as error:  # a bucket's client has its own
+            raise self._open_error(error) from error
+
+    def _open_error(self, error: Exception) -> CheckpointError:
+        return CheckpointError(f"cannot open {self.directory}: {cause(error)}")
 
     def save(
         self,
