@@ -1,109 +1,21 @@
 import dataclasses
 import functools
-import itertools
-from fractions import Fraction
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import IMAGE_SHAPE, split
+from steps import BATCH, TRAIN, close, fixed, leaves_equal, new_state, trained
 
-from jaxtrain import augment, data, models, optimizer, state, tasks
+from jaxtrain import data, optimizer
 from jaxtrain.config.schema import (
     DataConfig,
-    MlpConfig,
-    ModelConfig,
     OptimizerConfig,
-    ScheduleConfig,
 )
 from jaxtrain.errors import UsageError
-from jaxtrain.feed import Feed
-from jaxtrain.models.layers import RowDropout, StochasticDepth
-from jaxtrain.models.norms import BatchNorm
-from jaxtrain.parallel.mesh import data_mesh, on_mesh, replicated
-from jaxtrain.step import Fixed, Normalise, Resident, gather, normalisation, train_step
-
-BATCH = 16
-TRAIN = split(37, name="train")
-
-
-class Convolving(nn.Module):
-    """A network with all that a ResNet has, and quickly compiled."""
-
-    @nn.compact
-    def __call__(self, image, *, row, mask, train):
-        hidden = nn.Conv(4, (3, 3), use_bias=False)(image)
-        hidden = BatchNorm(name="stem_norm")(hidden, mask=mask, train=train)
-        hidden = StochasticDepth(0.3)(nn.relu(hidden), row=row, train=train)
-        hidden = RowDropout(0.3)(hidden.mean((1, 2)), row=row, train=train)
-        return nn.Dense(10)(hidden)
-
-
-@functools.cache
-def fixed(
-    report_steps: int = 0,
-    accumulate: int = 1,
-    name: str = "mlp",
-    dtype: str = "float32",
-    operations: str = "flip|noise(0.1)",
-) -> Fixed:
-    model = models.build(
-        ModelConfig(dtype=dtype, mlp=MlpConfig(hidden_sizes=(12,), dropout=0.3)), 10
-    )
-    if name == "convolving":
-        module = Convolving()
-        model = dataclasses.replace(model, module=module, takes=frozenset({"row", "mask", "train"}))
-    params = state.abstract_model(model, IMAGE_SHAPE, 10)["params"]
-    schedule = optimizer.build_schedule(
-        ScheduleConfig(name="cosine"), 0.01, optimizer.Span(20, 0, Fraction(37, BATCH))
-    )
-    return Fixed(
-        model=model,
-        augment=augment.build(operations),
-        normalise=Normalise((0.4,), (0.3,)),
-        loss=tasks.training_loss(0.1, None),
-        optimizer=optimizer.build(OptimizerConfig(), params),
-        schedule=schedule,
-        report_steps=report_steps,
-        accumulate=accumulate,
-        unroll=name != "mlp",
-    )
-
-
-def new_state(mesh, same: Fixed | None = None) -> state.TrainState:
-    same = same or fixed()
-    create = functools.partial(state.create, same.model, same.optimizer, image_shape=IMAGE_SHAPE)
-    return jax.jit(create, out_shardings=replicated(mesh))(seed=np.uint32(5))
-
-
-@functools.cache
-def trained(devices: int, cache: str, steps: int, *, most: int = 1, lengths=None, **options):
-    """The state after some steps, and every call's metrics on the host.
-
-    `most` steps a call, or fewer: `lengths` says how many in each.
-    """
-    same = fixed(**options)
-    mesh = data_mesh(jax.devices()[:devices])
-    feed = Feed(TRAIN, DataConfig(cache=cache), mesh)
-    current = new_state(mesh, same)
-    step = functools.partial(train_step, same)
-    abstract = on_mesh(jax.eval_shape(lambda: current), mesh)
-    update = feed.compile_calls(step, abstract, BATCH, most, "jit")
-    ends = np.cumsum([0, *(lengths or [1] * steps)]).tolist()
-    calls = [range(a + 1, b + 1) for a, b in itertools.pairwise(ends)]
-    history = []
-    batches = data.Sampler(TRAIN.size, BATCH, 5).batches(steps)
-    for _, batch in feed.calls(batches, calls, most, "jit"):
-        (current, metrics), _ = update(current, batch, False)
-        history.append(jax.device_get(metrics))
-    return jax.device_get(current), history
-
-
-def leaves_equal(a, b) -> None:
-    for one, other in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        np.testing.assert_array_equal(one, other)
+from jaxtrain.parallel.mesh import data_mesh
+from jaxtrain.step import Normalise, Resident, gather, normalisation, train_step
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4, 8])
@@ -138,11 +50,6 @@ def test_steps_have_the_same_bits_in_calls_of_any_length(devices):
         called, metrics = trained(devices, "device", 7, most=most, lengths=lengths, report_steps=5)
         leaves_equal(alone, called)
         leaves_equal(metrics[-1], history[-1])
-
-
-def close(one, other, rtol=2e-5, atol=2e-6):
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize(("devices", "parts"), [(1, 2), (1, 16), (2, 8), (8, 2)])

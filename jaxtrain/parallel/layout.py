@@ -89,9 +89,10 @@ def _refuse_unused(text: str, specs: list[PartitionSpec], mesh: AnyMesh) -> None
     used = {"data"} | {axis for spec in specs for entry in spec for axis in _joined(entry)}
     for axis, ready in (("fsdp", "fsdp"), ("model", "tensor")):
         if mesh.shape[axis] > 1 and axis not in used:
+            fix = "take fewer" if text == ready else f"set {_KEY}={ready}"
             raise UsageError(
                 f"parallel.mesh gives the axis {axis} {mesh.shape[axis]} devices, but no parameter "
-                f"is split over it with {_KEY}={text!r}; set {_KEY}={ready}, or take the axis data"
+                f"can be split over them with {_KEY}={text!r}; {fix}, or take the axis data"
             )
 
 
