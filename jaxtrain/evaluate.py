@@ -2,14 +2,13 @@
 
 import contextlib
 import dataclasses
-import pathlib
 import sys
 import time
 from typing import Any
 
 import numpy as np
 
-from jaxtrain import checkpoint, data, predictor, workdir
+from jaxtrain import checkpoint, data, files, predictor, workdir
 from jaxtrain.config import Config, EvalRequest, apply_overrides
 from jaxtrain.config.schema import DataConfig, ParallelConfig
 from jaxtrain.errors import CheckpointError, UsageError
@@ -131,23 +130,23 @@ def _split_name(request: EvalRequest, config: Config) -> str:
 
 
 def _load(
-    checkpoints: pathlib.Path, which: str, parallel: ParallelConfig
-) -> tuple[pathlib.Path, Predictor]:
+    checkpoints: files.AnyPath, which: str, parallel: ParallelConfig
+) -> tuple[files.AnyPath, Predictor]:
     """The model of a checkpoint, and the folder of that; looks again if a live run removed it."""
     while True:
         directory, step = _locate(checkpoints, which)
         try:
             return directory, predictor.load(directory, step, parallel)
         except CheckpointError:
-            if step in checkpoint.list_steps(directory):
+            if step in checkpoint.agreed_steps(directory):
                 raise
 
 
-def _locate(checkpoints: pathlib.Path, which: str) -> tuple[pathlib.Path, int]:
+def _locate(checkpoints: files.AnyPath, which: str) -> tuple[files.AnyPath, int]:
     """The folder and the step of `last`, `best`, a step's number or a checkpoint's path."""
     if checkpoint.is_step_name(which) or which in ("last", "best"):
         return checkpoints, checkpoint.resolve_step(checkpoints, which)
-    path = pathlib.Path(which)
+    path = files.place(which)
     if not path.is_dir() or not checkpoint.is_step_name(path.name):
         raise UsageError(
             f"--checkpoint={which} is neither last, best, a step nor the folder of a checkpoint "

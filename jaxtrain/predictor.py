@@ -1,7 +1,6 @@
 """A trained model, from a run's checkpoint: what evaluation, prediction and export start from."""
 
 import dataclasses
-import pathlib
 from typing import Any
 
 from jax.sharding import Mesh
@@ -10,6 +9,7 @@ from jaxtrain import checkpoint, models, state
 from jaxtrain.config import Config, from_dict
 from jaxtrain.config.schema import ParallelConfig
 from jaxtrain.errors import CheckpointError, UsageError
+from jaxtrain.files import AnyPath
 from jaxtrain.models import Model
 from jaxtrain.parallel.layout import parameter_shardings
 from jaxtrain.parallel.mesh import all_devices, build_mesh, on_mesh, with_shardings
@@ -46,7 +46,7 @@ class Predictor:
     config: Config
 
 
-def load(directory: pathlib.Path, step: int, parallel: ParallelConfig) -> Predictor:
+def load(directory: AnyPath, step: int, parallel: ParallelConfig) -> Predictor:
     """The model of one checkpoint step, as its meta describes it; no optimizer is built.
 
     Args:

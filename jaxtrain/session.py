@@ -92,9 +92,11 @@ class Session:
 
         Raises:
             NonFiniteError: the loss of a step of this interval was not finite.
+            CheckpointError: another run has the folder now.
         """
         self.stopping = is_stop(sent.stops) or self.stopping
         if sent.reports:
+            self.opened.check_held()
             self.check(sent.metrics)
             interval, learning_rate = jax.device_get(sent.metrics)
             trained = self.record.trained = interval.compute()
@@ -166,6 +168,7 @@ class Session:
         meta = {**setup.describe(self.run), "best": known.pop("best"), "record": known}
         self.reporter.flush()
         with self.reporter.paused("save"):
+            self.opened.publish()
             self.checkpoints.save(state, meta, fresh, overwrite=overwrite)
 
     def stopped(self, step: int) -> Stopped:

@@ -1,6 +1,6 @@
 """Where files lie, on a local disk or in a bucket, and how they get there whole."""
 
-from jaxtrain.files.places import AnyPath, absolute, is_bucket, place
+from jaxtrain.files.places import AnyPath, absolute, explained, is_bucket, place
 from jaxtrain.files.whole import (
     atomic_write_bytes,
     atomic_write_json,
@@ -16,6 +16,7 @@ __all__ = [
     "atomic_write_json",
     "atomic_write_text",
     "expanded",
+    "explained",
     "is_bucket",
     "place",
     "strict",

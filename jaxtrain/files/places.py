@@ -4,11 +4,13 @@
 methods. That and the bucket's client are imported only where a bucket is named.
 """
 
+import contextlib
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import JaxtrainError, UsageError, one_line
 
 if TYPE_CHECKING:
     from etils import epath
@@ -51,3 +53,21 @@ def place(path: str | AnyPath) -> AnyPath:
 def absolute(path: AnyPath) -> AnyPath:
     """`path.absolute()`; a place in a bucket is that already, which epath does not know."""
     return path if is_bucket(path) else path.absolute()
+
+
+@contextlib.contextmanager
+def explained(path: AnyPath) -> Iterator[None]:
+    """Says in one line what a bucket's client raises inside; a local disk's errors pass.
+
+    Raises:
+        UsageError: `path` is in a bucket, and cannot be read.
+    """
+    try:
+        yield
+    except (JaxtrainError, FileNotFoundError):
+        raise
+    except Exception as error:  # each of its layers has its own
+        if not is_bucket(path):
+            raise
+        name = type(error).__name__
+        raise UsageError(f"cannot read {path}: {name}: {one_line(error)[:200]}") from error

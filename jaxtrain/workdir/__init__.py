@@ -1,10 +1,11 @@
 """A run's folder: who may write into it, and what belongs to it.
 
 A training process holds the folder for itself from `open_run` on; everybody may read it at any
-time, since all files but the logs are replaced as a whole.
+time, since all files but the logs are replaced as a whole, and in a bucket these as well.
 """
 
-from jaxtrain.workdir.held import DataIdentity, Workdir, default_path, fresh_path, open_run
+from jaxtrain.workdir.held import Workdir, default_path, fresh_path, open_run
+from jaxtrain.workdir.resume import DataIdentity
 from jaxtrain.workdir.stored import StoredRun, read_run, try_write_eval
 
 __all__ = [

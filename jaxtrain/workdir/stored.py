@@ -2,17 +2,13 @@
 
 import dataclasses
 import difflib
-import re
 from pathlib import Path
 from typing import Any
 
 from jaxtrain.config import Config, load_json
 from jaxtrain.errors import JaxtrainError, UsageError
-from jaxtrain.files import atomic_write_json
-
-CONFIG = "config.json"
-# What `gs://bucket/run` looks like, also after `Path` took one of its slashes.
-SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+from jaxtrain.files import AnyPath, atomic_write_json, explained, is_bucket, place
+from jaxtrain.workdir.names import CONFIG, EVAL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,31 +16,32 @@ class StoredRun:
     """What the other verbs need of a run.
 
     Attributes:
-        path: the folder.
+        path: the folder, local or in a bucket.
         config: the config of its last start.
     """
 
-    path: Path
+    path: AnyPath
     config: Config
 
 
-def read_run(path: Path | str) -> StoredRun:
+def read_run(path: AnyPath | str) -> StoredRun:
     """Reads a run's folder without writing or locking anything.
 
     Raises:
         UsageError: there is no run, or its files are damaged.
     """
-    path = local(path)
-    if not path.exists():
-        raise UsageError(f"workdir {path} does not exist; {_suggestion(path)}")
-    if not path.is_dir():
-        raise UsageError(f"workdir {path} is a file; name the folder of a run")
-    if not (path / CONFIG).is_file():
-        raise UsageError(f"{path} is not the folder of a run: no {CONFIG}; {_suggestion(path)}")
-    return StoredRun(path, load_json(path / CONFIG))
+    path = place(path)
+    with explained(path):
+        if not path.exists():
+            raise UsageError(f"workdir {path} does not exist; {_suggestion(path)}")
+        if not path.is_dir():
+            raise UsageError(f"workdir {path} is a file; name the folder of a run")
+        if not (path / CONFIG).is_file():
+            raise UsageError(f"{path} is not the folder of a run: no {CONFIG}; {_suggestion(path)}")
+        return StoredRun(path, load_json(path / CONFIG))
 
 
-def try_write_eval(path: Path, name: str, value: Any) -> str | None:
+def try_write_eval(path: AnyPath, name: str, value: Any) -> str | None:
     """Writes `eval/<name>` into a run's folder, if that is writable.
 
     Args:
@@ -56,34 +53,26 @@ def try_write_eval(path: Path, name: str, value: Any) -> str | None:
         None, or a warning that says why nothing was written.
     """
     try:
-        (path / "eval").mkdir(exist_ok=True)
-        atomic_write_json(path / "eval" / name, value)
+        if not is_bucket(path):
+            (path / EVAL).mkdir(exist_ok=True)
+        atomic_write_json(path / EVAL / name, value)
     except OSError as error:
-        return f"warning: the result is not kept in {path / 'eval'}: {error.strerror}"
+        return f"warning: the result is not kept in {path / EVAL}: {error.strerror}"
     except JaxtrainError as error:
         return f"warning: the result is not kept: {error}"
     return None
 
 
-def local(path: Path | str) -> Path:
-    """Returns `path` as a Path.
-
-    Raises:
-        UsageError: it is not on a local file system.
-    """
-    if SCHEME.match(str(path)):
-        raise UsageError(f"workdir {path}: buckets are not supported yet; use a local folder")
-    return Path(path)
-
-
-def _suggestion(path: Path) -> str:
+def _suggestion(path: AnyPath) -> str:
     """Words that lead to a run near `path`: one around it, or those beside it and in runs/."""
     for parent in path.parents:
-        if (parent / CONFIG).is_file():
+        if parent.name and (parent / CONFIG).is_file():
             return f"did you mean {parent}?"
+    # A look into all folders beside it takes too long in a bucket.
+    roots = [] if is_bucket(path) else [path.parent]
     names = {
         str(config.parent): config.parent.name
-        for root in (path.parent, Path("runs"))
+        for root in (*roots, Path("runs"))
         for config in sorted(root.glob(f"*/{CONFIG}"))
     }
     near = difflib.get_close_matches(path.name, set(names.values()), n=3)

@@ -62,8 +62,8 @@ def test_what_is_no_run_is_named(run, tmp_path, monkeypatch):
         read_run(tmp_path / "nothing")
     with pytest.raises(UsageError, match="is a file"):
         read_run(run / "config.json")
-    with pytest.raises(UsageError, match="not supported yet"):
-        read_run("gs://bucket/run")
+    with pytest.raises(UsageError, match="must be a local folder, or one in a bucket"):
+        read_run("s3://bucket/run")
 
 
 def test_a_damaged_config_is_named(run):

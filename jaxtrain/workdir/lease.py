@@ -1,0 +1,212 @@
+"""Who has a folder in a bucket: an object there that its holder writes again and again.
+
+A bucket has no locks, but it replaces an object only if that is of the generation which the writer
+has seen, so of several writers one wins. A holder that died writes no more.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from jaxtrain.errors import CheckpointError, UsageError
+from jaxtrain.files import AnyPath, bucket
+from jaxtrain.files.bucket import Conflict, Stored
+from jaxtrain.workdir.names import LOCK, held_error
+
+RENEW_SECONDS = 10.0
+STALE_SECONDS = 60.0
+LOOK_SECONDS = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    """A process, told apart from every other on any machine.
+
+    Attributes:
+        pid: its number.
+        host: the machine's name.
+        kernel: the machine's start and the process's namespace: where the number means something.
+        began: when it began, in the kernel's ticks; a number is given to other processes later.
+        nonce: of one hold.
+    """
+
+    pid: int
+    host: str
+    kernel: str
+    began: str
+    nonce: str
+
+    @classmethod
+    def this(cls) -> "Holder":
+        """This process."""
+        pid = os.getpid()
+        return cls(pid, socket.gethostname(), _kernel(), _began(pid), uuid.uuid4().hex)
+
+    @classmethod
+    def read(cls, content: bytes) -> "Holder":
+        """Whom a lease's content names; a damaged one nobody that is known of."""
+        try:
+            return cls(**json.loads(content))
+        except (ValueError, TypeError):
+            return cls(0, "an unknown host", "", "", "")
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is, or was, a process of this machine."""
+        return bool(self.kernel) and self.kernel == _kernel()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is known to have ended, however that was."""
+        return self.is_here and self.began != _began(self.pid)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+class Lease:
+    """A hold on a folder in a bucket, from the call of `taken` on.
+
+    Args:
+        path: the folder.
+    """
+
+    def __init__(self, path: AnyPath) -> None:
+        self._folder = path
+        self._path = path / LOCK
+        self._content = json.dumps(dataclasses.asdict(Holder.this())).encode()
+        self._stored = self._take()
+        self._taken_by: Holder | None = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._renew, daemon=True, name="lease")
+        self._thread.start()
+
+    def check(self) -> None:
+        """Nothing may be written to the folder without a look at this.
+
+        Raises:
+            CheckpointError: another run has taken the folder, since it did not hear of this one.
+        """
+        if self._taken_by is not None:
+            raise CheckpointError(
+                f"workdir {self._folder} was taken over by {self._taken_by}, as it had not heard "
+                f"of this run for {STALE_SECONDS:.0f} s; wait for that one, or start another "
+                "run with --fresh"
+            )
+
+    def release(self) -> None:
+        """Lets go; where that fails others have to wait until the lease is stale."""
+        self._end.set()
+        self._thread.join(STALE_SECONDS)
+        if self._taken_by is None:
+            with contextlib.suppress(Exception):
+                bucket.delete(self._path, self._stored.generation)
+
+    def _take(self) -> Stored:
+        generation = 0
+        while True:
+            try:
+                return bucket.write(self._path, self._content, generation)
+            except Conflict:
+                held = bucket.read(self._path)
+            if held is None:
+                generation = 0
+            elif held.content == self._content:  # the answer to a write was lost
+                return held
+            else:
+                generation = self._wait_for(held)
+
+    def _wait_for(self, held: Stored) -> int:
+        """Returns the generation to replace once `held` is nobody's any more.
+
+        Raises:
+            UsageError: its holder lives.
+        """
+        holder = Holder.read(held.content)
+        if holder.is_gone:
+            return held.generation
+        age = (self._now() - held.updated).total_seconds()
+        if holder.is_here and age < STALE_SECONDS:
+            raise held_error(self._folder, str(holder))
+        stale = time.monotonic() + STALE_SECONDS - age
+        while time.monotonic() < stale:
+            time.sleep(LOOK_SECONDS)
+            seen = bucket.read(self._path)
+            if seen is None:
+                return 0
+            if seen.generation != held.generation:
+                raise held_error(self._folder, str(Holder.read(seen.content)))
+        return held.generation
+
+    def _now(self) -> datetime.datetime:
+        """The time by the service's clock: that of a write."""
+        clock = self._folder / f"{LOCK}.{uuid.uuid4().hex}.tmp"
+        written = bucket.write(clock, b"")
+        bucket.delete(clock)
+        return written.updated
+
+    def _renew(self) -> None:
+        while not self._end.wait(RENEW_SECONDS):
+            # Where the service cannot be reached, nobody else reaches it either; it may be back.
+            with contextlib.suppress(Exception):
+                self._renew_once()
+            if self._taken_by is not None:
+                return
+
+    def _renew_once(self) -> None:
+        try:
+            self._stored = bucket.write(self._path, self._content, self._stored.generation)
+        except Conflict:
+            found = bucket.read(self._path)
+            if found is not None and found.content == self._content:
+                self._stored = found
+            else:
+                self._taken_by = Holder.read(b"" if found is None else found.content)
+
+
+@contextlib.contextmanager
+def leased(path: AnyPath) -> Iterator[Lease]:
+    """Holds a folder in a bucket while inside.
+
+    A holder that has ended on this machine is followed at once, one elsewhere when it has not been
+    heard of for `STALE_SECONDS`.
+
+    Raises:
+        UsageError: another process holds it, or it cannot be written.
+    """
+    try:
+        lease = Lease(path)
+    except UsageError:
+        raise
+    except Exception as error:  # requests and Google's layers each have their own
+        raise UsageError(
+            f"cannot write to workdir {path}: {bucket.explain(error)}; choose another with "
+            "--workdir"
+        ) from error
+    try:
+        yield lease
+    finally:
+        lease.release()
+
+
+def _kernel() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+
+
+def _began(pid: int) -> str:
+    """When a process began; empty if there is none, or it is only waited for."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    state, *rest = text.rpartition(")")[2].split()
+    return "" if state == "Z" else rest[18]
