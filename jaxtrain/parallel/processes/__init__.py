@@ -1,0 +1,1 @@
+"""Several processes that train or evaluate together: see `peers`."""

@@ -1,0 +1,214 @@
+"""Process 0's side of the room: the others connect to it."""
+
+import contextlib
+import functools
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxtrain.errors import PeerLostError
+from jaxtrain.parallel.processes import relay
+from jaxtrain.parallel.processes.room import GOODBYE_SECONDS, End, Room
+from jaxtrain.parallel.processes.wire import Connection, Silence
+
+GREETING_SECONDS = 10.0
+# How long the service may take to listen, and the pause between two attempts to reach it.
+SERVICE_SECONDS, RETRY_SECONDS = 60.0, 0.05
+
+
+class Hub(Room):
+    """The room of process 0.
+
+    It listens on one port, for the other processes' messages and for what they send to JAX's
+    coordination service, which listens on `service_port` of this machine alone.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        count: int,
+        timeout_seconds: float,
+        on_end: Callable[[End], None],
+        service_port: int,
+    ) -> None:
+        super().__init__(0, count, timeout_seconds, on_end)
+        self._listener = listener
+        self._service_port = service_port
+        self._changed = threading.Condition()  # guards all that follows
+        self._members: dict[int, Connection] = {}
+        self._given: dict[int, tuple[str, str]] = {}
+        self._complete = False
+        self._end: End | None = None
+        relay.start_thread(self._accept, "hub")
+        relay.start_thread(self._keep_beating, "beats")
+
+    def gather(self) -> None:
+        """Waits until all are there.
+
+        Raises:
+            PeerLostError: some are not, after the time-out.
+        """
+        with self._changed:
+            self._changed.wait_for(self._all_there, self.timeout_seconds)
+            self._complete = self._all_there()
+            missing = [k for k in range(1, self.count) if k not in self._members]
+        if missing:
+            end = End(7, self._never_started(missing), None)
+            self.tell(end)
+            raise PeerLostError(end.words)
+        self._send_all({"welcome": True})
+
+    def _all_there(self) -> bool:
+        return len(self._members) == self.count - 1
+
+    def _never_started(self, missing: Sequence[int]) -> str:
+        who = f"process{'es' if len(missing) > 1 else ''} {_listed(missing)} of {self.count}"
+        return (
+            f"{who} never started: nothing heard of {'them' if len(missing) > 1 else 'it'} for "
+            f"{self.timeout_seconds:g} s; start all {self.count} at the same time, or raise "
+            "parallel.peer_timeout_seconds"
+        )
+
+    def _exchange(self, name: str, text: str) -> list[str]:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._given) == self.count - 1)
+            given, self._given = self._given, {}
+        for k, (other_name, _) in given.items():
+            if other_name != name:
+                raise RuntimeError(f"process {k} is at {other_name!r}, process 0 at {name!r}")
+        texts = [text, *(given[k][1] for k in range(1, self.count))]
+        self._send_all({"all": texts})
+        return texts
+
+    def tell(self, end: End) -> None:
+        """See `Room`."""
+        self._announce(end)
+        self._wait_until_gone(GOODBYE_SECONDS)
+
+    def finish(self) -> None:
+        """See `Room`."""
+        self._wait_until_gone(self.timeout_seconds)
+        self._closed.set()
+        self._listener.close()
+
+    def _wait_until_gone(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._members, seconds)
+
+    def _announce(self, end: End) -> bool:
+        """Tells all others why they have to leave; False if they know another reason."""
+        with self._changed:
+            if self._end is not None:
+                return False
+            self._end = end
+        self._send_all({"end": end.status, "words": end.words, "process": end.process})
+        return True
+
+    def _send_all(self, message: dict[str, Any]) -> None:
+        with self._changed:
+            members = list(self._members.values())
+        for member in members:
+            member.send(message)
+
+    def _beat(self) -> None:
+        with self._changed:
+            members = list(self._members.values())
+        for member in members:
+            member.send_unless_busy({"beat": True})
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed by `finish`
+            while True:
+                sock, _ = self._listener.accept()
+                connection = Connection(sock)
+                relay.start_thread(functools.partial(self._greet, connection), "member")
+
+    def _greet(self, connection: Connection) -> None:
+        """Finds out what a new connection is for; strangers are sent away without a word."""
+        greeting = connection.first(GREETING_SECONDS)
+        match greeting:
+            case {"jaxtrain": "service"}:
+                self._join_service(connection)
+            case {"jaxtrain": "member", "index": int(index), "count": int(count)}:
+                refusal = self._admit(index, count, connection)
+                if refusal is None:
+                    self._listen(index, connection)
+                else:
+                    connection.send({"refused": refusal.words, "status": refusal.status})
+                    connection.close()
+            case _:
+                connection.close()
+
+    def _admit(self, index: int, count: int, connection: Connection) -> End | None:
+        """Takes a process in; returns why not, if so."""
+        if count != self.count:
+            both = f"process {index} was told of {count} processes, process 0 of {self.count}"
+            return End(2, f"{both}; give all the same --num_processes", None)
+        if not 0 < index < count:
+            return End(2, f"process {index} cannot connect to process 0 of {count}", None)
+        with self._changed:
+            if self._complete or self._end is not None:
+                words = f"the {count} processes have begun without it; wait until they have ended"
+                return End(7, words, None)
+            if index in self._members:
+                words = f"two processes say that they are process {index} of {count}"
+                return End(2, f"{words}; give each its own --process_id", None)
+            self._members[index] = connection
+            self._changed.notify_all()
+        return None
+
+    def _listen(self, index: int, connection: Connection) -> None:
+        """Takes a process's messages to its end."""
+        end: End | None = None
+        try:
+            for message in connection.messages(self.beat_seconds, self.ticks):
+                match message:
+                    case {"give": str(name), "text": str(text)}:
+                        with self._changed:
+                            self._given[index] = name, text
+                            self._changed.notify_all()
+                    case {"end": int(status), "words": str(words)}:
+                        end = End(status, words, index)
+                        self._end_all(end)
+                    case {"bye": _}:
+                        break
+            else:
+                end = end or self.vanished(index)
+        except Silence:
+            end = self.silent(index)
+        if end is not None:
+            self._end_all(end)
+        with self._changed:
+            self._members.pop(index).close()
+            self._changed.notify_all()
+
+    def _end_all(self, end: End) -> None:
+        with self._changed:
+            if not self._complete and end.process is None:
+                return  # it may be started again, as long as the others wait
+        if self._announce(end):
+            relay.start_thread(functools.partial(self._leave, end), "leave")
+
+    def _leave(self, end: End) -> None:
+        self._wait_until_gone(GOODBYE_SECONDS)
+        self.on_end(end)
+
+    def _join_service(self, connection: Connection) -> None:
+        client, early = connection.detach()
+        deadline = time.monotonic() + SERVICE_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                service = socket.create_connection((relay.LOOPBACK, self._service_port))
+            except OSError:
+                time.sleep(RETRY_SECONDS)
+                continue
+            service.sendall(early)
+            relay.join(client, service)
+            return
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}" if most else last

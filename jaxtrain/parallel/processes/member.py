@@ -1,0 +1,126 @@
+"""The side of every process but the first: one connection to the hub."""
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from jaxtrain.errors import JaxtrainError, PeerLostError, UsageError
+from jaxtrain.parallel.processes import relay
+from jaxtrain.parallel.processes.room import GOODBYE_SECONDS, End, Room
+from jaxtrain.parallel.processes.wire import Connection, Silence
+
+RETRY_SECONDS = 0.1
+
+
+class Member(Room):
+    """The room of a process that is not the first."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        index: int,
+        count: int,
+        timeout_seconds: float,
+        on_end: Callable[[End], None],
+    ) -> None:
+        """Connects to process 0.
+
+        Raises:
+            PeerLostError: it cannot be reached within the time-out.
+        """
+        super().__init__(index, count, timeout_seconds, on_end)
+        self._address = address
+        self._hub = Connection(self._reach_hub())
+        self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._telling = False
+        self._heard = threading.Event()
+        self._hub.send({"jaxtrain": "member", "index": index, "count": count})
+        relay.start_thread(self._listen, "hub")
+        relay.start_thread(self._keep_beating, "beats")
+
+    def _reach_hub(self) -> socket.socket:
+        deadline = time.monotonic() + self.timeout_seconds
+        while True:
+            try:
+                sock = socket.create_connection(
+                    self._address, max(deadline - time.monotonic(), RETRY_SECONDS)
+                )
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise PeerLostError(self._unreached(error)) from error
+                time.sleep(RETRY_SECONDS)
+            else:
+                sock.settimeout(None)
+                return sock
+
+    def _unreached(self, error: OSError) -> str:
+        host, port = self._address
+        return (
+            f"process 0 of {self.count} never started: {host} port {port} cannot be reached "
+            f"({error.strerror or error}) after {self.timeout_seconds:g} s; start all "
+            f"{self.count} at the same time, or raise parallel.peer_timeout_seconds"
+        )
+
+    def gather(self) -> None:
+        """Waits until all are there.
+
+        Raises:
+            JaxtrainError: process 0 refuses this one.
+        """
+        answer = self._answers.get()
+        if "refused" in answer:
+            kind: type[JaxtrainError] = PeerLostError if answer["status"] == 7 else UsageError
+            raise kind(answer["refused"])
+
+    def service_connection(self) -> socket.socket:
+        """Another connection to process 0, joined there with JAX's coordination service."""
+        sock = socket.create_connection(self._address, self.timeout_seconds)
+        sock.settimeout(None)
+        Connection(sock).send({"jaxtrain": "service"})
+        return sock
+
+    def _exchange(self, name: str, text: str) -> list[str]:
+        self._hub.send({"give": name, "text": text})
+        texts: list[str] = self._answers.get()["all"]
+        return texts
+
+    def tell(self, end: End) -> None:
+        """See `Room`."""
+        self._telling = True
+        self._hub.send({"end": end.status, "words": end.words})
+        self._heard.wait(GOODBYE_SECONDS)
+
+    def finish(self) -> None:
+        """See `Room`."""
+        self._telling = True
+        self._hub.send({"bye": True})
+        self._closed.set()
+
+    def _beat(self) -> None:
+        self._hub.send_unless_busy({"beat": True})
+
+    def _listen(self) -> None:
+        """Takes process 0's messages to its end, or to that of all."""
+        end = None
+        try:
+            for message in self._hub.messages(self.beat_seconds, self.ticks):
+                match message:
+                    case {"end": int(status), "words": str(words), "process": process}:
+                        end = End(status, words, process)
+                        break
+                    case {"beat": _}:
+                        pass
+                    case _:
+                        self._answers.put(message)
+                        if "refused" in message:
+                            return
+            if end is None:
+                end = self.vanished(0)
+        except Silence:
+            end = self.silent(0)
+        self._heard.set()
+        if not self._telling:
+            self.on_end(end)

@@ -1,0 +1,270 @@
+"""The processes that train or evaluate together, from their start to their common end."""
+
+import contextlib
+import json
+import os
+import secrets
+import threading
+import time
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from jaxtrain.config import Processes
+from jaxtrain.errors import Stopped, UsageError
+from jaxtrain.parallel.processes import coordination
+from jaxtrain.parallel.processes.coordination import Coordination
+from jaxtrain.parallel.processes.hub import Hub
+from jaxtrain.parallel.processes.listening import listen
+from jaxtrain.parallel.processes.member import Member
+from jaxtrain.parallel.processes.place import Place, find_place
+from jaxtrain.parallel.processes.relay import start_thread
+from jaxtrain.parallel.processes.room import End, Room
+from jaxtrain.parallel.processes.words import last_words, may_echo_a_loss, short, sign
+
+# How much longer than the time-out to wait for that news, and how long for callbacks.
+PATIENCE_SECONDS, LAST_WORDS_SECONDS = 2.0, 2.0
+# How long a shared folder may take to show what is written to it.
+SHARED_SECONDS, SHARED_RETRY_SECONDS = 5.0, 0.1
+
+
+def start(asked: Processes, timeout_seconds: float) -> "Peers":
+    """Joins this process with the others of the run; must be called before JAX finds its devices.
+
+    Args:
+        asked: how the others are found.
+        timeout_seconds: how long to wait for those that are not there yet, and the silence after
+            which one is lost.
+
+    Returns:
+        The processes, to be used as a context manager at once. If this process is alone nothing
+        is started.
+
+    Raises:
+        UsageError: this process's place is not clear, or the others do not take it.
+        PeerLostError: some process never started.
+    """
+    place = find_place(asked, os.environ, timeout_seconds)
+    return Peers() if place is None else _Several(place, timeout_seconds)
+
+
+class Peers:
+    """The processes of a run; this class is a process alone.
+
+    As a context manager it sees to it that all end together:
+
+    - at a normal end, or when stopped, all wait for each other;
+    - an exception of one process makes all others leave with its exit status and words.
+
+    Attributes:
+        index: which of them this is.
+        count: how many there are.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes and prints for all."""
+        return self.index == 0
+
+    def before_exit(self, callback: Callable[[], None]) -> None:
+        """Has `callback` called, in another thread, before the others' end ends this process."""
+
+    def agree(self, what: str, values: Mapping[str, str]) -> None:
+        """Compares what must be equal on all processes.
+
+        Args:
+            what: what the values are, for the error.
+            values: any texts by name.
+
+        Raises:
+            UsageError: they differ; raised on every process.
+        """
+
+    def share(self, name: str, value: str | None) -> str:
+        """The first process's `value`, on all; the others' is not looked at.
+
+        Args:
+            name: of the value; all call it alike.
+            value: the text; needed on the first process.
+        """
+        assert value is not None
+        return value
+
+    def barrier(self, name: str) -> None:
+        """Waits until all processes are here."""
+
+    def prove_shared(self, folder: Any) -> None:
+        """Makes sure that all processes see the same folder.
+
+        Args:
+            folder: a `Path`, or a bucket's path with the same methods; the first process can write
+                into it.
+
+        Raises:
+            UsageError: one cannot read what the first process writes there; raised on every
+                process.
+        """
+
+    def tell(self, status: int, words: str) -> None:
+        """Makes all others leave with this status and these words: this process is about to."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        pass
+
+
+class _Several(Peers):
+    """One of several processes."""
+
+    def __init__(self, place: Place, timeout_seconds: float) -> None:
+        self.index, self.count = place.index, place.count
+        self._timeout_seconds = timeout_seconds
+        self._callbacks: list[Callable[[], None]] = []
+        self._leaving = threading.Lock()  # kept by whoever ends this process
+        self._has_own_words = False
+        try:
+            self._room, port = self._enter_room(place)
+            self._coordination = Coordination(port, place, timeout_seconds)
+        except Exception as error:
+            sign(error, self.index)
+            raise
+
+    def _enter_room(self, place: Place) -> tuple[Room, int]:
+        """The room with all others in it, and the port of JAX's service on this machine."""
+        seconds = self._timeout_seconds
+        if self.is_first:
+            port = coordination.free_port()
+            hub = Hub(listen(place.address), place.count, seconds, self._end, port)
+            hub.gather()
+            return hub, port
+        member = Member(place.address, place.index, place.count, seconds, self._end)
+        member.gather()
+        return member, coordination.relayed(member.service_connection)
+
+    def before_exit(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    def agree(self, what: str, values: Mapping[str, str]) -> None:
+        first = json.loads(self.share(what, json.dumps(dict(values))))
+        difference = ""
+        for name in sorted({*first, *values}):
+            mine, other = values.get(name), first.get(name)
+            if mine != other:
+                difference = (
+                    f"{what}: {name} is {short(mine, other)} in process {self.index}, but "
+                    f"{short(other, mine)} in process 0; start all with the same"
+                )
+                break
+        self._raise_on_all(difference)
+
+    def share(self, name: str, value: str | None) -> str:
+        assert value is not None or not self.is_first
+        return self._room.exchange(name, (value or "") if self.is_first else "")[0]
+
+    def barrier(self, name: str) -> None:
+        self._room.exchange(name, "")
+
+    def prove_shared(self, folder: Any) -> None:
+        text, file = secrets.token_hex(16), None
+        unseen = (
+            f"process {self.index} does not see what process 0 writes in {folder}; choose a folder "
+            "that all processes share"
+        )
+        try:
+            if self.is_first:
+                file = folder / f".seen-by-all-{text[:8]}"
+                file.write_text(text)
+            name, text = self.share("nonce", file and f"{file.name} {text}").split()
+            self._raise_on_all("" if _reads(folder / name, text) else unseen)
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be written: {error.strerror or error}") from error
+        finally:
+            if file is not None:
+                file.unlink(missing_ok=True)
+
+    def _raise_on_all(self, complaint: str) -> None:
+        """Raises the first complaint of a process, if there is one."""
+        for text in filter(None, self._room.exchange("complaints", complaint)):
+            raise UsageError(text)
+
+    def tell(self, status: int, words: str) -> None:
+        if self._speaks_first():
+            self._room.tell(End(status, words, self.index))
+
+    def _speaks_first(self) -> bool:
+        """From here on this process leaves for reasons of its own; False if it did already.
+
+        Where the others' end is just ending this process it never returns.
+        """
+        with self._leaving:
+            first, self._has_own_words = not self._has_own_words, True
+            return first
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        if error is None or isinstance(error, Stopped):
+            self._finish()
+        else:
+            if may_echo_a_loss(error):
+                time.sleep(self._timeout_seconds + PATIENCE_SECONDS)
+            self.tell(*last_words(error))
+        sign(error, self.index)
+
+    def _finish(self) -> None:
+        """Leaves together with all others; process 0, where JAX's service is, as the last."""
+        self.barrier("end")
+        self._coordination.leave()
+        self._room.finish()
+        self._coordination.close()
+
+    def _end(self, end: End) -> None:
+        """Ends this process with all others, whatever its main thread waits for."""
+        self._leaving.acquire()  # never released, so that nobody else leaves with other words
+        if self._has_own_words:
+            self._leaving.release()
+            return
+        try:
+            _call(self._callbacks)
+            whose = end.process if end.process is not None else self.index or None
+            who = "" if whose is None else f"process {whose}: "
+            os.write(2, f"jaxtrain: error: {who}{end.words}\n".encode(errors="replace"))
+        finally:
+            os._exit(end.status)
+
+
+def _reads(path: Any, text: str) -> bool:
+    """Whether the file says this, at once or soon."""
+    deadline = time.monotonic() + SHARED_SECONDS
+    while True:
+        with contextlib.suppress(Exception):  # a bucket's library has its own
+            if path.read_text() == text:
+                return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(SHARED_RETRY_SECONDS)
+
+
+def _call(callbacks: Sequence[Callable[[], None]]) -> None:
+    """Calls them, and waits a little; one that hangs or fails keeps nobody."""
+
+    def call() -> None:
+        for callback in callbacks:
+            with contextlib.suppress(Exception):
+                callback()
+
+    thread = start_thread(call, "last-words")
+    thread.join(LAST_WORDS_SECONDS)
