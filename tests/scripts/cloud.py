@@ -1,0 +1,189 @@
+"""A TPU VM for the tests of `scripts/tpu.sh`: the stand-in `gcloud`, and what its workers do."""
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+TPU = ROOT / "scripts" / "tpu.sh"
+STAND_IN = Path(__file__).with_name("stand_in_gcloud.py")
+TIMEOUT_SECONDS = 120
+Completed = subprocess.CompletedProcess[str]
+
+# Where JAX asks for the number of the worker.
+CURL = """#!/bin/sh
+case "$*" in
+  *Metadata-Flavor:Google*/attributes/agent-worker-number) printf '%s' "$AGENT_WORKER_NUMBER" ;;
+  *) exit 22 ;;
+esac
+"""
+
+# A new environment sees the packages of these tests, so that nothing has to be installed but the
+# wheel, which comes before them.
+PYTHON = """#!/bin/sh
+[ "$*" = "-m venv venv" ] || exec {python} "$@"
+{python} -m venv --without-pip venv
+for site in venv/lib/python*/site-packages; do echo {site} >"$site/tests.pth"; done
+"""
+
+# In place of jaxtrain: trains until someone writes a status into `end`, and says what it was told.
+JAXTRAIN = """#!/usr/bin/env python3
+import os, signal, sys, time
+def stop(signum, frame):
+    print("saved and stopped", flush=True)
+    os._exit(int(os.environ.get("STOP_STATUS", "75")))
+signal.signal(signal.SIGTERM, stop)
+print("words", sys.argv[1:], flush=True)
+open("starts", "a").write("x")
+while not os.path.exists("end"):
+    time.sleep(0.05)
+sys.exit(int(open("end").read()))
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port: int = place.getsockname()[1]
+        return port
+
+
+class Cloud:
+    """A TPU VM that can be created, in a folder of a test.
+
+    Args:
+        folder: where its state, the homes of its workers and the calls of `gcloud` are.
+        workers: how many hosts it has.
+    """
+
+    def __init__(self, folder: Path, workers: int = 4) -> None:
+        self.folder = folder
+        self.workers = workers
+        (folder / "bin").mkdir(parents=True)
+        gcloud = folder / "bin" / "gcloud"
+        words = shlex.join([sys.executable, str(STAND_IN)])
+        write_script(gcloud, f'#!/bin/sh\nexec {words} "$@"\n')
+        site = next(path for path in sys.path if path.endswith("site-packages"))
+        for worker in range(workers):
+            home = folder / f"worker-{worker}" / "bin"
+            home.mkdir(parents=True)
+            write_script(home / "curl", CURL)
+            python = PYTHON.format(python=shlex.quote(sys.executable), site=shlex.quote(site))
+            write_script(home / "python3", python)
+        self.set(
+            name="pod",
+            workers=workers,
+            exists=False,
+            states=["READY"],
+            after_create=["CREATING", "READY"],
+            unreachable=[],
+            port=free_port(),
+            environment={},
+        )
+
+    def set(self, **values: Any) -> None:
+        """Changes the state of the VM: see the stand-in."""
+        path = self.folder / "cloud.json"
+        old = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**old, **values}))
+
+    def get(self, name: str) -> Any:
+        return json.loads((self.folder / "cloud.json").read_text())[name]
+
+    def install(self, program: str = JAXTRAIN) -> None:
+        """Has the VM ready, with a program in place of jaxtrain."""
+        self.set(exists=True)
+        for worker in range(self.workers):
+            place = self.place(worker)
+            (place / "venv" / "bin").mkdir(parents=True)
+            write_script(place / "venv" / "bin" / "jaxtrain", program)
+            (place / "tpu_worker.sh").write_bytes(TPU.with_name("tpu_worker.sh").read_bytes())
+
+    def place(self, worker: int) -> Path:
+        """The folder of tpu.sh on a worker."""
+        return self.folder / f"worker-{worker}" / "jaxtrain-worker"
+
+    def start(
+        self, *words: str, cwd: Path | None = None, **environment: str
+    ) -> subprocess.Popen[str]:
+        """Starts tpu.sh, with the VM's name and zone in its environment and no stdin to ask on."""
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_", "JAX_"))}
+        return subprocess.Popen(
+            [str(TPU), *words],
+            cwd=cwd or self.folder,
+            env={
+                **variables,
+                "PATH": f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "STAND_IN": str(self.folder),
+                "TPU_NAME": "pod",
+                "TPU_ZONE": "us-west4-a",
+                "TPU_POLL_SECONDS": "0",
+                "TPU_STOP_SECONDS": "20",
+                **environment,
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *words: str, **options: Any) -> Completed:
+        """Runs tpu.sh to its end."""
+        with self.start(*words, **options) as process:
+            return finish(process)
+
+    def calls(self) -> list[list[str]]:
+        """The words of every call of gcloud so far, without `compute tpus`."""
+        path = self.folder / "calls.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line)[2:] for line in lines]
+
+    def log(self, worker: int) -> str:
+        return (self.place(worker) / "run" / "log").read_text()
+
+    def end(self, status: int, *workers: int) -> None:
+        """Ends the program in place of jaxtrain on some workers, on all if none is named."""
+        for worker in workers or range(self.workers):
+            (self.place(worker) / "end.part").write_text(str(status))
+            (self.place(worker) / "end.part").rename(self.place(worker) / "end")
+
+    def kill(self, worker: int, signum: int = signal.SIGTERM) -> None:
+        """Sends a signal to jaxtrain on one worker, as a machine that goes down does."""
+        os.kill(int((self.place(worker) / "run" / "pid").read_text()), signum)
+
+    def wait_for(self, path: str, text: str = "") -> None:
+        """Until every worker has that file in its folder, with that text in it."""
+        files = [self.place(worker) / path for worker in range(self.workers)]
+        wait_until(lambda: all(file.exists() and text in file.read_text() for file in files))
+
+    def clean_up(self) -> None:
+        """Kills what still runs on the workers."""
+        for path in self.folder.glob("worker-*/jaxtrain-worker/run/pid"):
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+def finish(process: subprocess.Popen[str]) -> Completed:
+    out, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen within 30 seconds"
+        time.sleep(0.02)
+
+
+def write_script(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)

@@ -1,0 +1,212 @@
+"""A `gcloud` whose TPU VM is folders and processes of this machine.
+
+It takes the commands and flags that `scripts/tpu.sh` may use, and no others. The folder STAND_IN
+has `cloud.json` (see `scripts.cloud.Cloud`), one home folder for each worker, and `calls.jsonl`,
+one line for each call. As the real one does, it runs on all workers at once, mixes what they say,
+and exits with the status of the first that failed.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, NoReturn
+
+FOLDER = Path(os.environ["STAND_IN"])
+STATE = FOLDER / "cloud.json"
+sessions: list[subprocess.Popen[bytes]] = []
+
+
+def fail(message: str, status: int = 1) -> NoReturn:
+    print(f"ERROR: (gcloud.compute.tpus) {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """The words of a call, as the real one takes them."""
+    parser = argparse.ArgumentParser(prog="gcloud", allow_abbrev=False)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    verbs = {
+        kind: kinds.add_parser(kind).add_subparsers(dest="verb", required=True)
+        for kind in ("tpu-vm", "queued-resources")
+    }
+
+    def add(kind: str, verb: str, **flags: Any) -> None:
+        command = verbs[kind].add_parser(verb, allow_abbrev=False)
+        command.add_argument("names", nargs="+" if verb == "scp" else 1)
+        command.add_argument("--zone", required=True)
+        command.add_argument("--project")
+        command.add_argument("--quiet", action="store_true")
+        for flag, options in flags.items():
+            command.add_argument("--" + flag.replace("_", "-"), **options)
+
+    switch: dict[str, Any] = {"action": "store_true"}
+    needed: dict[str, Any] = {"required": True}
+    create: dict[str, Any] = {
+        "accelerator_type": needed,
+        "network": {},
+        "labels": {},
+        "tags": {},
+        "internal_ips": switch,
+        "spot": switch,
+    }
+    remote: dict[str, Any] = {
+        "worker": needed,
+        "strict_host_key_checking": {"required": True, "choices": ["no"]},
+        "no_user_output_enabled": switch,
+        "internal_ip": switch,
+    }
+    add("tpu-vm", "create", **create, version=needed)
+    add("tpu-vm", "describe", format=needed)
+    add("tpu-vm", "delete")
+    add("tpu-vm", "ssh", **remote, command=needed, ssh_flag={"action": "append"})
+    add("tpu-vm", "scp", **remote, scp_flag={"action": "append"})
+    add("queued-resources", "create", **create, runtime_version=needed, node_id=needed)
+    add("queued-resources", "describe", format=needed)
+    add("queued-resources", "delete", force=switch)
+    return parser.parse_args(words)
+
+
+def next_state(cloud: dict[str, Any], kind: str) -> str:
+    """The state now; each question brings the next of those that are to come."""
+    states = cloud["states"]
+    state: str = states.pop(0) if len(states) > 1 else states[0]
+    STATE.write_text(json.dumps(cloud))
+    if not cloud["exists"] or state == "NOT_FOUND":
+        fail("NOT_FOUND: the resource was not found")
+    if state == "UNAVAILABLE":
+        fail("the service does not answer")
+    return "ACTIVE" if kind == "queued-resources" and state == "READY" else state
+
+
+def workers_of(cloud: dict[str, Any], which: str) -> list[int]:
+    return list(range(cloud["workers"])) if which == "all" else [int(which)]
+
+
+def environment(cloud: dict[str, Any], worker: int, home: Path) -> dict[str, str]:
+    """What a process on that worker sees, and nothing else."""
+    variables = {
+        "HOME": str(home),
+        "PATH": f"{home / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+        "AGENT_WORKER_NUMBER": str(worker),
+        "JAX_PLATFORMS": "cpu",
+        **cloud["environment"],
+    }
+    if cloud["workers"] > 1:
+        # What JAX finds out by itself on the workers of a TPU.
+        variables["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{cloud['port']}"
+        variables["JAX_NUM_PROCESSES"] = str(cloud["workers"])
+        variables["JAX_PROCESS_ID"] = str(worker)
+    return variables
+
+
+def session(cloud: dict[str, Any], worker: int, command: str) -> int:
+    """A login: what it leaves in its own process group ends with it."""
+    if worker in cloud["unreachable"]:
+        print("ssh: connect to host 10.0.0.2 port 22: Connection timed out", file=sys.stderr)
+        return 255
+    home = FOLDER / f"worker-{worker}"
+    process = subprocess.Popen(
+        ["sh", "-c", command],
+        cwd=home,
+        env=environment(cloud, worker, home),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    sessions.append(process)
+    status = process.wait()
+    hang_up(process)
+    return status
+
+
+def hang_up(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGHUP)
+
+
+def ssh(cloud: dict[str, Any], call: argparse.Namespace) -> int:
+    # The real one splits the command at each blank, and ssh joins it again.
+    command = " ".join(call.command.split(" "))
+    workers = workers_of(cloud, call.worker)
+    statuses = dict.fromkeys(workers, 0)
+
+    def run(worker: int) -> None:
+        statuses[worker] = session(cloud, worker, command)
+
+    threads = [threading.Thread(target=run, args=(worker,)) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return next((status for status in statuses.values() if status), 0)
+
+
+def scp(cloud: dict[str, Any], call: argparse.Namespace) -> int:
+    *sources, target = call.names
+    folder = target.removeprefix(cloud["name"] + ":")
+    for worker in workers_of(cloud, call.worker):
+        if worker in cloud["unreachable"]:
+            print("ssh: connect to host 10.0.0.2 port 22: Connection timed out", file=sys.stderr)
+            return 255
+        home = FOLDER / f"worker-{worker}"
+        if not (home / folder).is_dir():
+            print(f"scp: {folder}: No such file or directory", file=sys.stderr)
+            return 1
+        for source in sources:
+            shutil.copyfile(source, home / folder / Path(source).name)
+    return 0
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    with (FOLDER / "calls.jsonl").open("a") as calls:
+        calls.write(json.dumps(words) + "\n")
+    if words[:2] != ["compute", "tpus"]:
+        fail(f"Invalid choice: {words[:2]}", 2)
+    call = parse(words[2:])
+    if not call.quiet or os.fstat(0).st_rdev != os.stat(os.devnull).st_rdev:
+        fail("it would ask: Do you want to continue (Y/n)?")
+    cloud = json.loads(STATE.read_text())
+    if call.verb not in ("scp",) and call.names != [cloud["name"]]:
+        fail(f"NOT_FOUND: {call.names}")
+    if call.verb in ("ssh", "scp"):
+        if not cloud["exists"] or cloud["states"][0] != "READY":
+            fail("the TPU is in an unusable state")
+        return (ssh if call.verb == "ssh" else scp)(cloud, call)
+    if call.verb == "describe":
+        state = next_state(cloud, call.kind)
+        queued = call.kind == "queued-resources"
+        print(state if queued else f"{state}\t{cloud['workers']}")
+        return 0
+    if call.verb == "create":
+        if cloud["exists"]:
+            fail("ALREADY_EXISTS: the resource exists")
+        cloud["exists"] = True
+        cloud["states"] = cloud["after_create"]
+        print("Create request issued", file=sys.stderr)
+    elif call.verb == "delete":
+        if not cloud["exists"]:
+            fail("NOT_FOUND: the resource was not found")
+        if call.kind == "queued-resources" and not call.force:
+            fail("the queued resource has nodes; use --force")
+        cloud["exists"] = False
+    STATE.write_text(json.dumps(cloud))
+    return 0
+
+
+def leave(signum: int, frame: object) -> None:
+    for process in sessions:
+        hang_up(process)
+    os._exit(128 + signum)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGINT, leave)
+    sys.exit(main())
