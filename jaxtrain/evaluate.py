@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import sys
 import time
 from typing import Any
@@ -14,12 +15,19 @@ from jaxtrain.config.schema import DataConfig, ParallelConfig
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.evaluation import Evaluator, Results
 from jaxtrain.parallel.mesh import all_devices, axis_sizes, within_memory
+from jaxtrain.parallel.processes import peers
+from jaxtrain.parallel.processes.peers import Peers
 from jaxtrain.predictor import Predictor
 from jaxtrain.report import Console, open_console
 
 
-def evaluate(request: EvalRequest) -> dict[str, Any]:
-    """Evaluates and returns the metrics; they are also written to the workdir, if it can be.
+def evaluate(request: EvalRequest) -> dict[str, Any] | None:
+    """Evaluates, alone or together with other processes.
+
+    The metrics are also written to the workdir, if it can be.
+
+    Returns:
+        The metrics; None on all processes but the first.
 
     Raises:
         JaxtrainError: see `jaxtrain.errors` for what each kind means.
@@ -27,17 +35,26 @@ def evaluate(request: EvalRequest) -> dict[str, Any]:
     began = time.perf_counter()
     stored = workdir.read_run(request.workdir)
     config = apply_overrides(stored.config, request.overrides)
-    parallel, moved = _parallel(config.parallel, request)
-    directory, model = _load(stored.path / "checkpoints", request.checkpoint, parallel)
-    step = model.step
-    split = _open_split(model, config.data, _split_name(request, config))
-    with contextlib.closing(open_console(sys.stderr, time.perf_counter)) as console:
+    with (
+        peers.start(request.processes, config.parallel.peer_timeout_seconds) as everybody,
+        contextlib.closing(_console(everybody)) as console,
+    ):
+        everybody.before_exit(console.close)
+        parallel, moved = _parallel(config.parallel, request)
+        which = everybody.share("checkpoint", request.checkpoint)
+        directory, model = _load(stored.path / "checkpoints", which, parallel)
+        step = model.step
+        split = _open_split(model, config.data, _split_name(request, config))
+        everybody.agree("the processes", _identity(model, split, config))
         if moved is not None:
             console.message(moved)
         console.message(f"evaluating step {step} on {split.size:,} examples of {split.name!r}")
         with within_memory():
             results, metrics = _results(model, split, config, console)
         console.evaluation(step, split.name, metrics)
+        if request.has_other_data:
+            size = "x".join(map(str, split.image_shape))
+            console.message(f"on other data than the run's, brought to {size}: {split.origin}")
         result = {
             "status": "evaluated",
             "step": step,
@@ -45,19 +62,45 @@ def evaluate(request: EvalRequest) -> dict[str, Any]:
             "seconds": round(time.perf_counter() - began, 3),
             "workdir": str(stored.path),
         }
-        if directory.resolve() != (stored.path / "checkpoints").resolve():
-            console.message(f"not kept in {stored.path}: {directory / str(step)} is not its own")
-            return result
-        full = {**result, "classes": _by_class(model, split, results)}
-        full["data"] = {"source": config.data.source, "fingerprint": split.fingerprint}
-        suffix = f"-{split.fingerprint}" if request.has_other_data else ""
-        if request.has_other_data:
-            size = "x".join(map(str, split.image_shape))
-            console.message(f"on other data than the run's, brought to {size}: {split.origin}")
-        warning = workdir.try_write_eval(stored.path, f"{split.name}-{step}{suffix}.json", full)
-        if warning is not None:
-            console.message(warning)
-    return result
+        if everybody.is_first:
+            full = {**result, "classes": _by_class(model, split, results)}
+            full["data"] = {"source": config.data.source, "fingerprint": split.fingerprint}
+            warning = _keep(stored.path, directory, full, split, request)
+            if warning is not None:
+                console.message(warning)
+    return result if everybody.is_first else None
+
+
+def _keep(
+    path: files.AnyPath,
+    directory: files.AnyPath,
+    result: dict[str, Any],
+    split: data.Split,
+    request: EvalRequest,
+) -> str | None:
+    """Writes the metrics into the workdir, if the checkpoint is its own; says why not, if so."""
+    step = result["step"]
+    if directory.resolve() != (path / "checkpoints").resolve():
+        return f"not kept in {path}: {directory / str(step)} is not its own"
+    suffix = f"-{split.fingerprint}" if request.has_other_data else ""
+    return workdir.try_write_eval(path, f"{split.name}-{step}{suffix}.json", result)
+
+
+def _console(everybody: Peers) -> Console:
+    """What a person sees; nothing of all processes but the first."""
+    stream = sys.stderr if everybody.is_first else open(os.devnull, "w")  # noqa: SIM115
+    return open_console(stream, time.perf_counter)
+
+
+def _identity(model: Predictor, split: data.Split, config: Config) -> dict[str, str]:
+    """What must be the same in all processes, as texts."""
+    return {
+        "the checkpoint's step": str(model.step),
+        "the split's name": split.name,
+        "the split's checksum": split.fingerprint,
+        "config.eval.batch_size": str(config.eval.batch_size),
+        "config.data.cache": config.data.cache,
+    }
 
 
 def _results(

@@ -35,6 +35,8 @@ class Record:
         evaluated_step: 0 before the first evaluation.
         best: the best evaluation so far, where `checkpoint.best_metric` asks for it.
         seconds: time spent on this run by earlier starts.
+        owes_evaluation: whether it was stopped in the evaluation of the step that is saved, which
+            is to be done first when it goes on.
     """
 
     trained: Metrics | None = None
@@ -42,6 +44,7 @@ class Record:
     evaluated_step: int = 0
     best: Best | None = None
     seconds: float = 0.0
+    owes_evaluation: bool = False
 
 
 class SentCall(NamedTuple):
@@ -123,11 +126,6 @@ class Session:
             "or set optimizer.clip_norm"
         )
 
-    def owes_evaluation(self, step: int) -> bool:
-        """Whether the evaluation of `step` was not done: the run was stopped in it."""
-        due = step > 0 and self.run.plan.events(step).evaluate
-        return due and self.record.evaluated_step != step
-
     def evaluate(self, state: TrainState) -> bool:
         """Evaluates and records; returns whether this is the best so far, where that is asked.
 
@@ -139,12 +137,13 @@ class Session:
         step = int(state.step)
         with self.reporter.paused("evaluate") as tick:
             results = self.evaluator.results(state.model, tick, lambda: self.stop.requested)
+        record = self.record
+        record.owes_evaluation = results is None
         if results is None:
             self.stopping = True
             return False
         metrics = self.evaluator.summary(results)
         self.reporter.eval(step, self.evaluator.split.name, metrics)
-        record = self.record
         record.evaluated, record.evaluated_step = metrics, step
         name = self.run.config.checkpoint.best_metric
         if name is None or (record.best is not None and not record.best.beaten_by(metrics[name])):

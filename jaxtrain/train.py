@@ -1,6 +1,8 @@
 """`jaxtrain train`: the whole run, from a request to its result."""
 
+import contextlib
 import functools
+import json
 import math
 import shlex
 import time
@@ -10,7 +12,7 @@ from typing import Any
 
 import jax
 
-from jaxtrain import checkpoint, setup, workdir
+from jaxtrain import checkpoint, files, setup, workdir
 from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.config import TrainRequest, flatten
 from jaxtrain.errors import CheckpointError
@@ -19,8 +21,10 @@ from jaxtrain.feed import Feed
 from jaxtrain.parallel.compile import Compiled
 from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.mesh import within_memory
+from jaxtrain.parallel.processes import peers
+from jaxtrain.parallel.processes.peers import Peers
 from jaxtrain.parallel.stop import StopRequest
-from jaxtrain.report import Reporter
+from jaxtrain.report import QuietReporter, Reporter
 from jaxtrain.session import Metrics, Record, SentCall, Session
 from jaxtrain.setup import Run
 from jaxtrain.state import TrainState
@@ -28,53 +32,101 @@ from jaxtrain.step import train_step
 from jaxtrain.tasks import CLASSIFICATION
 
 
-def train(request: TrainRequest) -> dict[str, Any]:
-    """Trains, or goes on training, and returns the content of `result.json`.
+def train(request: TrainRequest) -> dict[str, Any] | None:
+    """Trains, or goes on training, alone or together with other processes.
+
+    Returns:
+        The content of `result.json`; None on all processes but the first.
 
     Raises:
         JaxtrainError: see `jaxtrain.errors` for what each kind means.
     """
-    run = setup.build(request.config)
-    path = request.workdir or workdir.default_path(request.config_name, request.config)
-    path = workdir.fresh_path(path) if request.fresh else path
-    data = workdir.DataIdentity(run.dataset.class_names, run.fingerprints)
-    with workdir.open_run(path, request.config, data, extend=request.extend) as opened:
-        reporter = Reporter(
-            opened.metrics_path,
-            opened.tensorboard_dir if run.config.report.tensorboard else None,
-            total_steps=run.plan.total_steps,
-            batch_size=run.config.train.batch_size,
-        )
-        say_stop = functools.partial(reporter.message, "stopping soon; a second signal stops now")
-        with StopRequest(on_first=say_stop, on_second=reporter.close) as stop, reporter:
+    config = request.config
+    with peers.start(request.processes, config.parallel.peer_timeout_seconds) as everybody:
+        run = setup.build(config)
+        everybody.agree("the processes", setup.identity(run))
+        path = files.place(everybody.share("workdir", _choose_path(request, everybody)))
+        with (
+            _opened(request, run, path, everybody) as opened,
+            _reporting(run, opened, everybody) as reporter,
+            StopRequest(
+                on_first=lambda: reporter.message("stopping soon; a second signal stops now"),
+                on_second=reporter.close,
+            ) as stop,
+        ):
+            everybody.before_exit(reporter.close)
             reporter.message(f"workdir  {path}")
-            result = opened.finished()
+            stored = everybody.share("result", json.dumps(opened.finished()))
+            result: Metrics | None = json.loads(stored)
             if result is None:
                 with within_memory():
-                    result = _run(run, opened, reporter, stop)
-                opened.write_result(result)
+                    result = _run(run, opened, reporter, stop, everybody)
+                if everybody.is_first:
+                    opened.write_result(result)
             else:
                 reporter.message(
                     "this run is finished; --extend makes it longer, --fresh starts another"
                 )
-            if result["best"] is not None:
-                reporter.message(
-                    "best     step {step:,}: {metric} {value:.6g}; --checkpoint=best is it".format(
-                        **result["best"]
-                    )
-                )
-            reporter.message(f"evaluate it:  jaxtrain eval --workdir={shlex.quote(str(path))}")
-            if run.config.report.tensorboard:
-                folder = shlex.quote(str(path.parent))
-                reporter.message(f"see it:       tensorboard --logdir={folder}")
-    return result
+            _say_what_next(run, path, result, reporter)
+    return result if everybody.is_first else None
 
 
-def _run(run: Run, opened: workdir.Workdir, reporter: Reporter, stop: StopRequest) -> Metrics:
+def _choose_path(request: TrainRequest, everybody: Peers) -> str | None:
+    """The run's folder, which the first process chooses for all."""
+    if not everybody.is_first:
+        return None
+    path = request.workdir or workdir.default_path(request.config_name, request.config)
+    path = files.place(path)
+    return str(workdir.fresh_path(path) if request.fresh else path)
+
+
+@contextlib.contextmanager
+def _opened(
+    request: TrainRequest, run: Run, path: files.AnyPath, everybody: Peers
+) -> Iterator[workdir.Workdir]:
+    """The run's folder, which the first process holds for all."""
+    data = workdir.DataIdentity(run.dataset.class_names, run.fingerprints)
+    with contextlib.ExitStack() as stack:
+        opened = workdir.Workdir(path, extended=False, previous=None)
+        if everybody.is_first:
+            taking = workdir.open_run(path, request.config, data, extend=request.extend)
+            opened = stack.enter_context(taking)
+        everybody.barrier("workdir")
+        everybody.prove_shared(path)
+        yield opened
+
+
+def _reporting(run: Run, opened: workdir.Workdir, everybody: Peers) -> Reporter:
+    if not everybody.is_first:
+        return QuietReporter()
+    return Reporter(
+        opened.metrics_path,
+        opened.tensorboard_dir if run.config.report.tensorboard else None,
+        total_steps=run.plan.total_steps,
+        batch_size=run.config.train.batch_size,
+    )
+
+
+def _say_what_next(run: Run, path: files.AnyPath, result: Metrics, reporter: Reporter) -> None:
+    if result["best"] is not None:
+        reporter.message(
+            "best     step {step:,}: {metric} {value:.6g}; --checkpoint=best is it".format(
+                **result["best"]
+            )
+        )
+    reporter.message(f"evaluate it:  jaxtrain eval --workdir={shlex.quote(str(path))}")
+    if run.config.report.tensorboard:
+        folder = shlex.quote(str(path.parent))
+        reporter.message(f"see it:       tensorboard --logdir={folder}")
+
+
+def _run(
+    run: Run, opened: workdir.Workdir, reporter: Reporter, stop: StopRequest, everybody: Peers
+) -> Metrics:
     """Restores or creates the state, compiles, trains and sums up."""
     config = run.config
     began = time.perf_counter()
-    _introduce(run, reporter)
+    _introduce(run, reporter, everybody)
     with futures.ThreadPoolExecutor() as pool, reporter.paused("compile"):
         # XLA compiles outside Python's lock, so these three take the time of the longest, which
         # begins first.
@@ -84,9 +136,11 @@ def _run(run: Run, opened: workdir.Workdir, reporter: Reporter, stop: StopReques
         evaluator = pool.submit(_compile_evaluator, run).result()
         update = compiled.result()
         state, record = restored.result()
+    if everybody.count > 1:
+        everybody.agree("the weights", {"checksum": str(checkpoint.checksums(state.model))})
     first = int(state.step)
     _say_length(run, opened, reporter, first)
-    reporter.start(first)
+    reporter.start(first, evaluates=record.owes_evaluation)
     with Checkpoints(
         opened.checkpoints_dir, config.checkpoint.keep, config.checkpoint.best_metric
     ) as checkpoints:
@@ -129,19 +183,18 @@ def _loop(
         is_best = events.evaluate and session.evaluate(state)
         if events.save or is_best or session.stopping:
             session.save(state)
-        if session.stopping and not (events.stop and session.record.evaluated_step == step):
+        if session.stopping and (not events.stop or session.record.owes_evaluation):
             raise session.stopped(step)
     return state
 
 
 def _evaluate_late(session: Session, state: TrainState) -> None:
     """Does the evaluation in which the last start was stopped."""
-    step = int(state.step)
-    if not session.owes_evaluation(step):
+    if not session.record.owes_evaluation:
         return
     is_best = session.evaluate(state)
     if session.stopping:
-        raise session.stopped(step)
+        raise session.stopped(int(state.step))
     if is_best:  # it was saved without the evaluation that it is to be kept for
         session.save(state, overwrite=True)
 
@@ -170,7 +223,7 @@ def _compile_evaluator(run: Run) -> Evaluator:
     )
 
 
-def _introduce(run: Run, reporter: Reporter) -> None:
+def _introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
     """Says what is trained on what."""
     train, evaluated = run.dataset.train, run.dataset.eval
     parameters = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(run.abstract.params))
@@ -178,10 +231,10 @@ def _introduce(run: Run, reporter: Reporter) -> None:
         f"data     {run.config.data.source}: {train.size:,} {train.name}, {evaluated.size:,} "
         f"{evaluated.name}, {run.dataset.num_classes} classes"
     )
-    reporter.message(
-        f"model    {run.config.model.name}: {parameters:,} parameters, on {run.mesh.size} "
-        f"{jax.devices()[0].platform} device{'s' if run.mesh.size > 1 else ''}"
-    )
+    devices = f"{run.mesh.size} {jax.devices()[0].platform} device{'s' * (run.mesh.size > 1)}"
+    if everybody.count > 1:
+        devices += f" of {everybody.count} processes"
+    reporter.message(f"model    {run.config.model.name}: {parameters:,} parameters, on {devices}")
 
 
 def _say_length(run: Run, opened: workdir.Workdir, reporter: Reporter, first: int) -> None:

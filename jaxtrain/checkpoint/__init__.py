@@ -5,6 +5,7 @@ config, the class names, the versions, the best evaluation so far and a checksum
 that a step says what it is and a damaged one is noticed (Orbax itself loads a flipped byte).
 """
 
+from jaxtrain.checkpoint.on_devices import checksums
 from jaxtrain.checkpoint.orbax import is_step_name, list_steps
 from jaxtrain.checkpoint.reading import (
     agreed_steps,
@@ -20,6 +21,7 @@ __all__ = [
     "Best",
     "Checkpoints",
     "agreed_steps",
+    "checksums",
     "is_step_name",
     "list_steps",
     "read_meta",

@@ -87,10 +87,10 @@ def eval_request(given: Given) -> EvalRequest:
     if workdir is None:
         raise UsageError("no --workdir; give --workdir=DIR, the folder of the run to evaluate")
     for name in given.overrides:
-        if name not in _EVAL_KEYS and not name.startswith("eval."):
+        if name not in _EVAL_KEYS and not name.startswith(("eval.", "parallel.")):
             raise UsageError(
                 f"--config.{name} cannot be set for eval, which uses the run's own config; only "
-                f"{', '.join(_EVAL_KEYS)} and eval.* can"
+                f"{', '.join(_EVAL_KEYS)}, eval.* and parallel.* can"
             )
     override_values({}, given.overrides)  # refuses a bad text before anything is loaded
     return EvalRequest(

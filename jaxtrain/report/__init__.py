@@ -5,7 +5,16 @@ metrics.jsonl is the one truth; TensorBoard's files are made from it and can be 
 
 from jaxtrain.report.console import Console, open_console
 from jaxtrain.report.metrics_log import MetricsLog
+from jaxtrain.report.quiet import QuietReporter
 from jaxtrain.report.reporter import BatchProgress, Reporter
 from jaxtrain.report.sparkline import sparkline
 
-__all__ = ["BatchProgress", "Console", "MetricsLog", "Reporter", "open_console", "sparkline"]
+__all__ = [
+    "BatchProgress",
+    "Console",
+    "MetricsLog",
+    "QuietReporter",
+    "Reporter",
+    "open_console",
+    "sparkline",
+]

@@ -27,22 +27,28 @@ class MetricsLog:
         self._path = path
         self._file: io.FileIO | None = None
 
-    def resume(self, step: int) -> None:
+    def resume(self, step: int, *, evaluates: bool = False) -> None:
         """Drops what a run that goes on from `step` will write again.
 
-        Keeps exactly the lines with at most that step, byte for byte, in one atomic replacement. A
+        Keeps exactly the lines of what comes before, byte for byte, in one atomic replacement. A
         last line that a crash left half-written is dropped.
 
         Args:
             step: finished updates to go on from; 0 for a new run.
+            evaluates: whether that begins with an evaluation of `step`.
 
         Raises:
             UsageError: a line is damaged.
             CheckpointError: the file cannot be written.
         """
         self.close()
+
+        def comes_again(event: Event) -> bool:
+            evaluation = event["step"] == step and event["split"] != "train"
+            return event["step"] > step or (evaluates and evaluation)
+
         content = self._content()
-        kept = b"".join(line for line, event in self._parse(content) if event["step"] <= step)
+        kept = b"".join(line for line, event in self._parse(content) if not comes_again(event))
         if kept == content:
             return
         atomic_write_bytes(self._path, kept)

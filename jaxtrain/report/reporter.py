@@ -85,17 +85,18 @@ class Reporter:
         """Shows a line that stays."""
         self._console.message(text)
 
-    def start(self, step: int) -> None:
+    def start(self, step: int, *, evaluates: bool = False) -> None:
         """Brings all records to `step`, as if later steps had never been, and starts the clock.
 
         Args:
             step: finished updates to go on from; 0 for a new run.
+            evaluates: whether that begins with an evaluation of `step`.
 
         Raises:
             UsageError: metrics.jsonl is damaged.
             CheckpointError: a record cannot be written.
         """
-        self._log.resume(step)
+        self._log.resume(step, evaluates=evaluates)
         if self._tensorboard_dir is not None:
             # Here, as it takes 0.1 s to load and nothing else in this room needs it.
             from jaxtrain.report.tensorboard import EventWriter  # noqa: PLC0415
