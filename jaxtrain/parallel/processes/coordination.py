@@ -14,6 +14,7 @@ from jaxtrain.parallel.processes.place import Place
 
 # JAX is not to end a process before we do, who can say why.
 LEAST_SECONDS, SHUTDOWN_SECONDS = 100, 60
+NO_PROXY = "no_grpc_proxy"
 
 
 def free_port() -> int:
@@ -31,8 +32,8 @@ def relayed(connect: Callable[[], socket.socket]) -> int:
 def _keep_proxies_out() -> None:
     """Lets gRPC connect to this machine directly where HTTP proxies are set, of which JAX warns."""
     jax.config.update("jax_check_proxy_envs", False)
-    others = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy")
-    os.environ["no_grpc_proxy"] = ",".join(filter(None, [others, relay.LOOPBACK]))
+    others = os.environ.get(NO_PROXY) or os.environ.get("no_proxy")
+    os.environ[NO_PROXY] = ",".join(filter(None, [others, relay.LOOPBACK]))
 
 
 class Coordination:

@@ -91,7 +91,8 @@ class Hub(Room):
         """See `Room`."""
         self._wait_until_gone(self.timeout_seconds)
         self._closed.set()
-        self._listener.close()
+        with self._listener, contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # closing alone does not wake `_accept`
 
     def _wait_until_gone(self, seconds: float) -> None:
         with self._changed:

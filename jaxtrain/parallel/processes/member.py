@@ -103,24 +103,27 @@ class Member(Room):
         self._hub.send_unless_busy({"beat": True})
 
     def _listen(self) -> None:
-        """Takes process 0's messages to its end, or to that of all."""
-        end = None
+        """Takes process 0's messages until it or all have to leave."""
         try:
-            for message in self._hub.messages(self.beat_seconds, self.ticks):
-                match message:
-                    case {"end": int(status), "words": str(words), "process": process}:
-                        end = End(status, words, process)
-                        break
-                    case {"beat": _}:
-                        pass
-                    case _:
-                        self._answers.put(message)
-                        if "refused" in message:
-                            return
-            if end is None:
-                end = self.vanished(0)
+            end = self._take_messages()
         except Silence:
             end = self.silent(0)
         self._heard.set()
         if not self._telling:
             self.on_end(end)
+        self._closed.set()
+        self._hub.close()
+
+    def _take_messages(self) -> End:
+        for message in self._hub.messages(self.beat_seconds, self.ticks):
+            match message:
+                case {"end": int(status), "words": str(words), "process": process}:
+                    return End(status, words, process)
+                case {"refused": _}:
+                    self._telling = True  # its main thread ends it
+                    self._answers.put(message)
+                case {"beat": _}:
+                    pass
+                case _:
+                    self._answers.put(message)
+        return self.vanished(0)

@@ -21,14 +21,15 @@ def listen(upstream: Callable[[], socket.socket]) -> int:
         The port, a free one.
     """
     server = socket.create_server((LOOPBACK, 0))
-    clients = []  # a socket that nobody holds is closed
+    waiting = []  # for a service that cannot be reached; a socket that nobody holds is closed
 
     def accept() -> None:
         while True:
             client, _ = server.accept()
-            clients.append(client)
-            with contextlib.suppress(OSError):
+            try:
                 join(client, upstream())
+            except OSError:
+                waiting.append(client)
 
     start_thread(accept, "relay")
     port: int = server.getsockname()[1]
@@ -41,16 +42,28 @@ def join(client: socket.socket, service: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def upwards() -> None:
-        with contextlib.suppress(OSError):
-            _pass_on(client, service)
-            service.shutdown(socket.SHUT_WR)
+        with client, service:
+            while data := _receive(client):
+                with contextlib.suppress(OSError):
+                    service.sendall(data)
+            with contextlib.suppress(OSError):
+                service.shutdown(socket.SHUT_RDWR)
 
     def downwards() -> None:
         with contextlib.suppress(OSError):
-            _pass_on(service, client)
+            while data := _receive(service):
+                client.sendall(data)
 
     start_thread(upwards, "relay-up")
     start_thread(downwards, "relay-down")
+
+
+def _receive(sock: socket.socket) -> bytes:
+    """What came, or nothing at the connection's end."""
+    try:
+        return sock.recv(BYTES)
+    except OSError:
+        return b""
 
 
 def start_thread(function: Callable[[], None], name: str) -> threading.Thread:
@@ -58,8 +71,3 @@ def start_thread(function: Callable[[], None], name: str) -> threading.Thread:
     thread = threading.Thread(target=function, name=f"jaxtrain-{name}", daemon=True)
     thread.start()
     return thread
-
-
-def _pass_on(source: socket.socket, sink: socket.socket) -> None:
-    while data := source.recv(BYTES):
-        sink.sendall(data)

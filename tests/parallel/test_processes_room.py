@@ -1,0 +1,387 @@
+"""The room without JAX: hub and members in threads, and connections that misbehave."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any
+
+import pytest
+
+from jaxtrain.errors import PeerLostError, UsageError
+from jaxtrain.parallel.processes import relay
+from jaxtrain.parallel.processes.hub import Hub
+from jaxtrain.parallel.processes.member import Member
+from jaxtrain.parallel.processes.room import End, Room
+from jaxtrain.parallel.processes.wire import Connection, Silence
+
+WAIT_SECONDS = 20
+QUICK_SECONDS = 0.6
+
+
+class Meeting:
+    """Processes that are only threads of this one, and the ends that each of them hears of."""
+
+    def __init__(self, count: int, timeout_seconds: float = WAIT_SECONDS) -> None:
+        self.count = count
+        self.timeout_seconds = timeout_seconds
+        self.ends: dict[int, list[End]] = {k: [] for k in range(count)}
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.address = listener.getsockname()
+        self.members: list[Member] = []
+        self.hub = Hub(listener, count, timeout_seconds, self.ends[0].append, 1)
+
+    def member(self, index: int) -> Member:
+        end = self.ends[index].append
+        member = Member(self.address, index, self.count, self.timeout_seconds, end)
+        self.members.append(member)
+        return member
+
+    def close(self) -> None:
+        for member in self.members:
+            member._telling = True
+        self.hub._end = End(0, "", None)
+        for connection in list(self.hub._members.values()):
+            connection.close()
+        self.hub.finish()
+        for member in self.members:
+            wait_for(member._closed.is_set)
+
+    def rooms(self, *absent: int) -> list[Room]:
+        """All are there, but those in `absent`, for which a test stands in."""
+        members = [self.member(k) for k in range(1, self.count) if k not in absent]
+        together(*(room.gather for room in (self.hub, *members)))
+        return [self.hub, *members]
+
+    def stranger(self, *lines: bytes) -> socket.socket:
+        """A connection that says this."""
+        sock = socket.create_connection(self.address)
+        sock.sendall(b"".join(lines))
+        return sock
+
+    def hear(self, *indices: int) -> list[End]:
+        """The one end that each of these processes hears of."""
+        wait_for(lambda: all(self.ends[k] for k in indices))
+        return [end for k in indices for end in self.ends[k]]
+
+
+Meet = Callable[..., Meeting]
+
+
+@pytest.fixture
+def meet() -> Iterator[Meet]:
+    """Makes meetings, and ends them."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(contextlib.closing(Meeting(*arguments)))
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def together(*calls: Callable[[], Any]) -> list[Any]:
+    """Runs the calls at the same time."""
+    with futures.ThreadPoolExecutor(len(calls)) as pool:
+        return [f.result(WAIT_SECONDS) for f in [pool.submit(call) for call in calls]]
+
+
+def exchange(rooms: list[Room], name: str, *texts: str) -> list[list[str]]:
+    return together(
+        *(
+            lambda r=room, t=text: r.exchange(name, t)
+            for room, text in zip(rooms, texts, strict=True)
+        )
+    )
+
+
+def hello(index: int, count: int) -> bytes:
+    return json.dumps({"jaxtrain": "member", "index": index, "count": count}).encode() + b"\n"
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_what_each_gives_is_given_to_all_in_their_order(meet: Meet, count: int) -> None:
+    rooms = meet(count).rooms()
+    for turn in ("a", "b"):
+        texts = [f"{turn}{room.index}" for room in rooms]
+        assert exchange(rooms, "x", *texts) == [texts] * count
+
+
+def test_a_text_may_be_long_and_hold_anything(meet: Meet) -> None:
+    rooms = meet(2).rooms()
+    texts = ["é\n\0'" * 10**6, ""]
+    assert exchange(rooms, "x", *texts) == [texts] * 2
+
+
+def test_processes_at_different_places_are_a_fault(meet: Meet) -> None:
+    hub, member = meet(2).rooms()
+    with futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(member.exchange, "b", "")
+        with pytest.raises(RuntimeError, match="process 1 is at '1 b', process 0 at '1 a'"):
+            hub.exchange("a", "")
+        hub.tell(End(1, "x", 0))
+        member._answers.put({"all": []})  # type: ignore[attr-defined]  # or its thread would wait
+
+
+@pytest.mark.parametrize("teller", [0, 1, 2])
+def test_the_words_of_one_are_heard_by_all_others(meet: Meet, teller: int) -> None:
+    meeting = meet(3)
+    rooms = meeting.rooms()
+    end = End(3, "bad data", teller)
+    rooms[teller].tell(end)
+    others = {0, 1, 2} - {teller}
+    if teller == 0:
+        rooms[1].finish()  # here no process ends, which would end its connection
+        rooms[2].finish()
+    assert meeting.hear(*others) == [end, end]
+    assert meeting.ends[teller] == []
+
+
+def test_the_first_words_count(meet: Meet) -> None:
+    meeting = meet(3)
+    _, one, two = meeting.rooms()
+    one.tell(End(3, "first", 1))
+    two.tell(End(4, "second", 2))
+    assert meeting.hear(0) == [End(3, "first", 1)]
+
+
+def test_a_common_end_is_no_loss(meet: Meet) -> None:
+    meeting = meet(3)
+    hub, *members = rooms = meeting.rooms()
+    exchange(rooms, "end", "", "", "")
+    together(*(room.finish for room in rooms))
+    for member in members:
+        member._hub.close()  # type: ignore[attr-defined]
+    time.sleep(0.1)
+    assert meeting.ends == {0: [], 1: [], 2: []}
+    assert hub._closed.is_set()
+
+
+def test_a_connection_that_ends_is_a_lost_process(meet: Meet) -> None:
+    meeting = meet(3)
+    stranger = meeting.stranger(hello(1, 3))
+    meeting.rooms(1)
+    stranger.close()
+    words = "process 1 of 3 was lost: it ended without a word; run the same command again"
+    assert meeting.hear(0, 2) == [End(7, words, None)] * 2
+
+
+def test_silence_is_a_lost_process(meet: Meet) -> None:
+    meeting = meet(3, QUICK_SECONDS)
+    stranger = meeting.stranger(hello(2, 3))
+    meeting.rooms(2)
+    words = "process 2 of 3 was lost: no sign of life for 0.6 s; run the same command again"
+    assert meeting.hear(0, 1) == [End(7, words, None)] * 2
+    stranger.close()
+
+
+def test_signs_of_life_are_enough(meet: Meet) -> None:
+    meeting = meet(2, QUICK_SECONDS)
+    rooms = meeting.rooms()
+    time.sleep(3 * QUICK_SECONDS)
+    assert meeting.ends == {0: [], 1: []}
+    assert exchange(rooms, "x", "a", "b") == [["a", "b"]] * 2
+
+
+@pytest.mark.parametrize("how", ["silent", "ended"])
+def test_a_member_notices_that_process_0_is_lost(how: str) -> None:
+    ends: list[End] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        member = Member(listener.getsockname(), 1, 2, QUICK_SECONDS, ends.append)
+        hub, _ = listener.accept()
+        hub.sendall(b'{"welcome": true}\n')
+        member.gather()
+        if how == "ended":
+            hub.close()
+        wait_for(lambda: ends)
+        hub.close()
+    why = {"silent": "no sign of life for 0.6 s", "ended": "it ended without a word"}[how]
+    words = f"process 0 of 2 was lost: {why}; run the same command again"
+    assert ends == [End(7, words, None)]
+
+
+# --- Before all are there.
+
+
+@pytest.mark.parametrize(
+    ("count", "absent", "who"),
+    [
+        (2, {1}, "process 1 of 2 never started: nothing heard of it for 0.6 s"),
+        (4, {1, 3}, "processes 1 and 3 of 4 never started: nothing heard of them for 0.6 s"),
+        (5, {1, 2, 4}, "processes 1, 2 and 4 of 5 never started"),
+    ],
+)
+def test_who_never_started_is_named_to_all(
+    meet: Meet, count: int, absent: set[int], who: str
+) -> None:
+    meeting = meet(count, QUICK_SECONDS)
+    present = sorted(set(range(1, count)) - absent)
+    members = [meeting.member(k) for k in present]
+    with pytest.raises(PeerLostError, match=who) as caught:
+        meeting.hub.gather()
+    end = End(7, str(caught.value), None)
+    assert meeting.hear(*present) == [end] * len(members)
+
+
+def test_process_0_that_never_started() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    with pytest.raises(PeerLostError) as caught:
+        Member(address, 1, 2, QUICK_SECONDS, lambda _: None)
+    assert str(caught.value).startswith(
+        f"process 0 of 2 never started: 127.0.0.1 port {address[1]} cannot be reached (Connection "
+        "refused) after 0.6 s; start all 2 at the same time, or raise parallel.peer_timeout_sec"
+    )
+
+
+def test_process_0_may_be_the_last_to_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    with futures.ThreadPoolExecutor(1) as pool:
+        member = pool.submit(Member, address, 1, 2, WAIT_SECONDS, lambda _: None)
+        time.sleep(0.3)
+        hub = Hub(socket.create_server(address), 2, WAIT_SECONDS, lambda _: None, 1)
+        together(hub.gather, member.result(WAIT_SECONDS).gather)
+        member.result().finish()
+        hub.finish()
+
+
+@pytest.mark.parametrize(
+    ("index", "count", "kind", "words"),
+    [
+        (1, 3, UsageError, "process 1 was told of 3 processes, process 0 of 2; give all the same"),
+        (2, 2, UsageError, "process 2 cannot connect to process 0 of 2"),
+        (0, 2, UsageError, "process 0 cannot connect to process 0 of 2"),
+    ],
+)
+def test_a_process_that_is_none_of_them_is_refused(
+    meet: Meet, index: int, count: int, kind: type[Exception], words: str
+) -> None:
+    meeting = meet(2)
+    wrong = Member(meeting.address, index, count, WAIT_SECONDS, lambda _: None)
+    with pytest.raises(kind, match=words):
+        wrong.gather()
+    meeting.rooms()  # the right one is still expected
+
+
+def test_two_processes_with_one_number(meet: Meet) -> None:
+    meeting = meet(3)
+    meeting.member(1)
+    time.sleep(0.1)
+    with pytest.raises(UsageError, match="two processes say that they are process 1 of 3; give"):
+        meeting.member(1).gather()
+
+
+def test_a_process_that_comes_too_late(meet: Meet) -> None:
+    meeting = meet(2)
+    meeting.rooms()
+    with pytest.raises(PeerLostError, match="the 2 processes have begun without it; wait until"):
+        meeting.member(1).gather()
+    assert meeting.ends == {0: [], 1: []}
+
+
+def test_a_process_may_be_started_again_while_the_others_wait(meet: Meet) -> None:
+    meeting = meet(2)
+    meeting.stranger(hello(1, 2)).close()
+    wait_for(lambda: not meeting.hub._members)
+    assert exchange(meeting.rooms(), "x", "a", "b") == [["a", "b"]] * 2
+    assert meeting.ends == {0: [], 1: []}
+
+
+@pytest.mark.parametrize("line", [b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", b'{"jaxtrain": 1}\n', b"\n"])
+def test_strangers_are_sent_away(meet: Meet, line: bytes) -> None:
+    meeting = meet(2)
+    with meeting.stranger(line) as stranger:
+        assert stranger.recv(1) == b""
+    assert exchange(meeting.rooms(), "x", "a", "b") == [["a", "b"]] * 2
+
+
+# --- The wire and the relay.
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = socket.create_connection(listener.getsockname())
+        two, _ = listener.accept()
+    return one, two
+
+
+def test_silence_is_counted_in_waits() -> None:
+    one, two = tcp_pair()
+    with one, two:
+        connection = Connection(one)
+        start = time.monotonic()
+        with pytest.raises(Silence):
+            next(connection.messages(0.05, 3))
+        assert time.monotonic() - start >= 4 * 0.05
+
+
+def test_a_message_may_come_in_pieces() -> None:
+    one, two = tcp_pair()
+    with one, two:
+        messages = Connection(one).messages(WAIT_SECONDS, 1)
+        two.sendall(b'{"a": ')
+        threading.Timer(0.1, two.sendall, [b'1}\n{"b": 2}\n']).start()
+        assert [next(messages), next(messages)] == [{"a": 1}, {"b": 2}]
+        two.shutdown(socket.SHUT_WR)
+        assert list(messages) == []
+
+
+def test_a_send_ends_though_nobody_takes_anything() -> None:
+    one, two = tcp_pair()
+    with one, two:
+        Connection(one, send_seconds=1).send({"text": "x" * 10**8})
+
+
+def test_the_relay_passes_on_both_ways_and_hides_the_end_of_the_service() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = relay.listen(lambda: socket.create_connection(listener.getsockname()))
+        client = socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
+        service, _ = listener.accept()
+        client.sendall(b"up")
+        assert service.recv(2) == b"up"
+        service.sendall(b"down")
+        assert client.recv(4) == b"down"
+        service.close()
+        client.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        client.sendall(b"still open")
+        client.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        client.close()
+
+
+def test_the_relay_tells_the_service_that_a_client_is_gone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = relay.listen(lambda: socket.create_connection(listener.getsockname()))
+        client = socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
+        service, _ = listener.accept()
+        client.close()
+        service.settimeout(WAIT_SECONDS)
+        assert service.recv(1) == b""
+        service.close()
+
+
+def test_the_hub_joins_a_member_with_the_service() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        listener = socket.create_server(("127.0.0.1", 0))
+        hub = Hub(listener, 2, WAIT_SECONDS, lambda _: None, service.getsockname()[1])
+        member = Member(listener.getsockname(), 1, 2, WAIT_SECONDS, lambda _: None)
+        together(hub.gather, member.gather)
+        client = member.service_connection()
+        client.sendall(b"early")
+        server, _ = service.accept()
+        assert server.recv(5) == b"early"
+        server.sendall(b"answer")
+        assert client.recv(6) == b"answer"
+        client.close()
+        server.close()
+        member.finish()
+        hub.finish()
