@@ -2,7 +2,7 @@
 
 from jaxtrain.checkpoint.orbax import cause, is_committed, list_steps
 from jaxtrain.errors import CheckpointError
-from jaxtrain.files import AnyPath
+from jaxtrain.files import AnyPath, is_bucket
 
 
 def not_whole(directory: AnyPath) -> list[str]:
@@ -24,8 +24,7 @@ def not_whole(directory: AnyPath) -> list[str]:
 def set_aside(directory: AnyPath, name: str) -> str:
     """Renames a damaged step to the first free `<name>.damaged`, `<name>.damaged-2`, ...
 
-    In a bucket that moves one object after the other, and what a crash leaves in the step's place
-    is damaged still.
+    In a bucket every object is moved, and what a crash leaves in the step's place is damaged still.
 
     Returns:
         Its new path.
@@ -38,10 +37,19 @@ def set_aside(directory: AnyPath, name: str) -> str:
         number += 1
         aside = directory / f"{name}.damaged-{number}"
     try:
-        (directory / name).rename(aside)
+        _move(directory / name, aside)
     except Exception as error:  # a bucket's client has its own
         raise CheckpointError(
             f"damaged checkpoint {directory / name} cannot be set aside: {cause(error)}; "
             "move it away"
         ) from error
     return str(aside)
+
+
+def _move(path: AnyPath, to: AnyPath) -> None:
+    if is_bucket(path):
+        from jaxtrain.files import bucket  # noqa: PLC0415 - an extra, see `files.places`
+
+        bucket.move(path, to)
+    else:
+        path.rename(to)

@@ -119,6 +119,24 @@ def delete(path: AnyPath, generation: int | None = None) -> None:
         pass
 
 
+def move(path: AnyPath, to: AnyPath) -> None:
+    """Moves a folder within its bucket: copies every object there, then deletes the old ones.
+
+    Raises:
+        Exception: as for `read`; some objects may be at both places then.
+    """
+    bucket, old = _split(path)
+    _, new = _split(to)
+    blobs = list(bucket.list_blobs(prefix=f"{old}/"))
+    for blob in blobs:
+        copy = bucket.blob(new + blob.name.removeprefix(old))
+        token, *_ = copy.rewrite(blob)
+        while token is not None:  # a large one takes several calls
+            token, *_ = copy.rewrite(blob, token=token)
+    for blob in blobs:
+        blob.delete()
+
+
 def write_whole(path: AnyPath, content: bytes) -> None:
     """Writes an object for a run.
 
