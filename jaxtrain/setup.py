@@ -257,7 +257,11 @@ def _check_memory(tree: Any, mesh: AnyMesh) -> None:
     """
     if not isinstance(mesh, Mesh):  # nobody knows how much those hold
         return
-    needed, limit = bytes_per_device(tree), memory_bytes(mesh.local_devices[0])
+    try:
+        limit = memory_bytes(mesh.local_devices[0])
+    except jax.errors.JaxRuntimeError:  # they can only be compiled for
+        return
+    needed = bytes_per_device(tree)
     if needed > limit:
         raise UsageError(
             f"the model's variables (with the optimizer's) take {needed:,} bytes on each device, "
