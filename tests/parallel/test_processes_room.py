@@ -272,7 +272,7 @@ def test_a_process_that_is_none_of_them_is_refused(
 def test_two_processes_with_one_number(meet: Meet) -> None:
     meeting = meet(3)
     meeting.member(1)
-    time.sleep(0.1)
+    wait_for(lambda: meeting.hub._members)
     with pytest.raises(UsageError, match="two processes say that they are process 1 of 3; give"):
         meeting.member(1).gather()
 
@@ -287,7 +287,8 @@ def test_a_process_that_comes_too_late(meet: Meet) -> None:
 
 def test_a_process_may_be_started_again_while_the_others_wait(meet: Meet) -> None:
     meeting = meet(2)
-    meeting.stranger(hello(1, 2)).close()
+    with meeting.stranger(hello(1, 2)):
+        wait_for(lambda: meeting.hub._members)
     wait_for(lambda: not meeting.hub._members)
     assert exchange(meeting.rooms(), "x", "a", "b") == [["a", "b"]] * 2
     assert meeting.ends == {0: [], 1: []}
