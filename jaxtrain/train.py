@@ -5,6 +5,7 @@ import functools
 import json
 import math
 import shlex
+import sys
 import time
 from collections.abc import Iterator
 from concurrent import futures
@@ -89,7 +90,13 @@ def _opened(
     with contextlib.ExitStack() as stack:
         opened = workdir.Workdir(path, extended=False, previous=None)
         if everybody.is_first:
-            taking = workdir.open_run(path, request.config, data, extend=request.extend)
+            taking = workdir.open_run(
+                path,
+                request.config,
+                data,
+                extend=request.extend,
+                say=lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
+            )
             opened = stack.enter_context(taking)
         everybody.barrier("workdir")
         everybody.prove_shared(path)

@@ -9,6 +9,7 @@ from jaxtrain.data import ArraySplit
 from jaxtrain.workdir import DataIdentity
 
 IMAGE_SHAPE = (6, 5, 1)
+DATA = DataIdentity(("0", "1"), {"train": "a"})
 
 
 def split(size: int, classes: int = 10, name: str = "test", seed: int = 0) -> ArraySplit:
@@ -18,6 +19,13 @@ def split(size: int, classes: int = 10, name: str = "test", seed: int = 0) -> Ar
     return ArraySplit(name, images, random.randint(0, classes, size).astype(np.int32), "memory")
 
 
-def open_run(path: Any, config: Any, *, extend: bool = False) -> Any:
-    """`workdir.open_run` for data that is always the same."""
-    return workdir.open_run(path, config, DataIdentity(("0", "1"), {"train": "a"}), extend=extend)
+def open_run(
+    path: Any,
+    config: Any,
+    *,
+    extend: bool = False,
+    say: Any = print,
+    data: DataIdentity = DATA,
+) -> Any:
+    """`workdir.open_run` for data that is always the same, unless said."""
+    return workdir.open_run(path, config, data, extend=extend, say=say)

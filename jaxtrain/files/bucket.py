@@ -153,6 +153,7 @@ def write_whole(path: AnyPath, content: bytes) -> None:
 
 def explain(error: BaseException) -> str:
     """What a failed request says, on one short line; each layer packs a network's error anew."""
+    error = getattr(error, "cause", None) or error  # of a RetryError
     is_network = isinstance(error, OSError)
     while is_network and (inner := error.__cause__ or error.__context__):
         error = inner

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +148,8 @@ def open_run(
     config: Config,
     data: DataIdentity,
     *,
-    extend: bool = False,
+    extend: bool,
+    say: Callable[[str], None],
 ) -> Iterator[Workdir]:
     """Takes a folder for a training run, new or to be resumed, and holds it while inside.
 
@@ -161,6 +162,7 @@ def open_run(
             may change on resume.
         data: the run's data. It must be that of the run already there.
         extend: whether the run may be made longer than it was (by the key that set its length).
+        say: told in one line that a lease keeps it waiting.
 
     Yields:
         The folder, with config.json, classes.json and data.json written.
@@ -174,7 +176,7 @@ def open_run(
     with explained(path):
         _refuse_foreign(path)
     if is_bucket(path):
-        with _open_in_bucket(path, config, data, extend=extend) as opened:
+        with _open_in_bucket(path, config, data, extend=extend, say=say) as opened:
             yield opened
         return
     with locked(path):
@@ -185,12 +187,17 @@ def open_run(
 
 @contextlib.contextmanager
 def _open_in_bucket(
-    path: AnyPath, config: Config, data: DataIdentity, *, extend: bool
+    path: AnyPath,
+    config: Config,
+    data: DataIdentity,
+    *,
+    extend: bool,
+    say: Callable[[str], None],
 ) -> Iterator[Workdir]:
     from jaxtrain.workdir.lease import leased  # noqa: PLC0415 - an extra, see `files.places`
     from jaxtrain.workdir.staged import Staged  # noqa: PLC0415
 
-    with leased(path) as lease, contextlib.ExitStack() as stack:
+    with leased(path, say) as lease, contextlib.ExitStack() as stack:
         with explained(path):
             taken = _take(path, config, data, extend=extend)
             staged = Staged(path)

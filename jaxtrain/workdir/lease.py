@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jaxtrain.errors import CheckpointError, UsageError
@@ -73,14 +73,20 @@ class Holder:
 
 
 class Lease:
-    """A hold on a folder in a bucket, from the call of `taken` on.
+    """A hold on a folder in a bucket, until it is released.
 
     Args:
         path: the folder.
+        say: told in one line that it has to wait.
+
+    Raises:
+        UsageError: a live run holds it.
+        Exception: as for `files.bucket.read`.
     """
 
-    def __init__(self, path: AnyPath) -> None:
+    def __init__(self, path: AnyPath, say: Callable[[str], None]) -> None:
         self._folder = path
+        self._say = say
         self._path = path / LOCK
         self._content = json.dumps(dataclasses.asdict(Holder.this())).encode()
         self._stored = self._take()
@@ -136,6 +142,11 @@ class Lease:
         age = (self._now() - held.updated).total_seconds()
         if holder.is_here and age < STALE_SECONDS:
             raise held_error(self._folder, str(holder))
+        if age < STALE_SECONDS:
+            self._say(
+                f"workdir {self._folder} is held by {holder}; if that has ended, this goes on in "
+                f"{STALE_SECONDS - age:.0f} s"
+            )
         stale = time.monotonic() + STALE_SECONDS - age
         while time.monotonic() < stale:
             time.sleep(LOOK_SECONDS)
@@ -173,7 +184,7 @@ class Lease:
 
 
 @contextlib.contextmanager
-def leased(path: AnyPath) -> Iterator[Lease]:
+def leased(path: AnyPath, say: Callable[[str], None]) -> Iterator[Lease]:
     """Holds a folder in a bucket while inside.
 
     A holder that has ended on this machine is followed at once, one elsewhere when it has not been
@@ -183,7 +194,7 @@ def leased(path: AnyPath) -> Iterator[Lease]:
         UsageError: another process holds it, or it cannot be written.
     """
     try:
-        lease = Lease(path)
+        lease = Lease(path, say)
     except UsageError:
         raise
     except Exception as error:  # requests and Google's layers each have their own

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from helpers import open_run
 
-from jaxtrain import workdir
 from jaxtrain.config import identity, load_json
 from jaxtrain.errors import UsageError
 from jaxtrain.workdir import DataIdentity, default_path, fresh_path
@@ -22,7 +21,8 @@ import sys, time
 from jaxtrain.config import from_dict
 from jaxtrain.workdir import DataIdentity, open_run
 data = DataIdentity(("0", "1"), {"train": "a"})
-with open_run(sys.argv[1], from_dict({"train": {"epochs": 3}}), data):
+config = from_dict({"train": {"epochs": 3}})
+with open_run(sys.argv[1], config, data, extend=False, say=print):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -195,14 +195,14 @@ def test_finished(tmp_path, config):
 )
 def test_other_data_is_refused_before_anything_changes(tmp_path, config, data, said):
     began = DataIdentity(("cat", "døg"), {"train": "a"})
-    with workdir.open_run(tmp_path, config(), began) as run:
+    with open_run(tmp_path, config(), data=began) as run:
         run.write_result(FINISHED)
     assert json.loads((tmp_path / "classes.json").read_text()) == ["cat", "døg"]
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     longer = config(train__epochs=4)
     with (
         pytest.raises(UsageError, match=said),
-        workdir.open_run(tmp_path, longer, data, extend=True),
+        open_run(tmp_path, longer, data=data, extend=True),
     ):
         pass
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
