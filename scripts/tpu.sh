@@ -89,8 +89,9 @@ worst_of() { # statuses; sets worst
 }
 
 name_failures() { # verb
-  local number
-  for number in "${!answers[@]}"; do
+  local number numbers
+  mapfile -t numbers < <(printf '%s\n' "${!answers[@]}" | sort -V)
+  for number in "${numbers[@]}"; do
     if [[ ! ${answers[$number]} =~ ^(0|255)$ ]]; then
       say "error: $1 ended with status ${answers[$number]} on worker $number"
     fi
@@ -135,6 +136,7 @@ wait_until_ready() {
   local deadline=$((SECONDS + 60 * wait_minutes)) last=''
   while true; do
     find_state "$(kind)"
+    if [[ $dry_run == true ]]; then return; fi
     if [[ $state != "$last" ]]; then say "$name is $state"; fi
     last=$state
     if [[ $state == READY || $state == ACTIVE ]]; then break; fi
@@ -216,7 +218,7 @@ start() { # arguments of jaxtrain train
   ((worst == 0)) || exit "$worst"
   for number in "${!states[@]}"; do
     [[ ${states[$number]} != running ]] ||
-      die 2 "a run goes on on worker $number; tpu.sh logs follows it, tpu.sh stop ends it"
+      die 2 "worker $number has a run going on; tpu.sh logs follows it, tpu.sh stop ends it"
   done
   if ((${#sent[@]})); then copy_to_workers "${sent[@]}"; fi
   worker_script all start "$@"

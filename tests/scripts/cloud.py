@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import jaxtrain
 
 ROOT = Path(__file__).resolve().parents[2]
 TPU = ROOT / "scripts" / "tpu.sh"
@@ -36,8 +39,10 @@ for site in venv/lib/python*/site-packages; do echo {site} >"$site/tests.pth"; d
 """
 
 # In place of jaxtrain: trains until someone writes a status into `end`, and says what it was told.
-JAXTRAIN = """#!/usr/bin/env python3
+JAXTRAIN = f"""#!{sys.executable}
 import os, signal, sys, time
+if sys.argv[1:] == ["--version"]:
+    sys.exit(print("jaxtrain", 0))
 def stop(signum, frame):
     print("saved and stopped", flush=True)
     os._exit(int(os.environ.get("STOP_STATUS", "75")))
@@ -57,17 +62,43 @@ def free_port() -> int:
         return port
 
 
+# In place of pip: builds and installs nothing, and fails on the workers where `broken` is.
+PIP = """#!/bin/sh
+case "$*" in
+  *"pip wheel"*) mkdir -p {dist} && touch {dist}/{wheel} ;;
+  "-m venv venv")
+    mkdir -p venv/bin && cp "$0" venv/bin/python && cp "$HOME/bin/program" venv/bin/jaxtrain ;;
+  *"pip "*install*)
+    echo "$*" >>pip-calls
+    [ ! -e broken ] || {{ echo "no space left" >&2; exit 9; }} ;;
+  *version*) echo "python 3, jax 0" ;;
+esac
+"""
+
+
+def checkout(folder: Path, everything: bool = False) -> Path:
+    """A copy of what `tpu.sh` needs of this checkout, with all of the package or its version."""
+    for name in ("scripts", *(("configs", "jaxtrain") if everything else ())):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("jaxtrain/__init__.py", "pyproject.toml", "README.md", "LICENSE"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(ROOT / name, folder / name)
+    return folder / "scripts" / "tpu.sh"
+
+
 class Cloud:
     """A TPU VM that can be created, in a folder of a test.
 
     Args:
         folder: where its state, the homes of its workers and the calls of `gcloud` are.
         workers: how many hosts it has.
+        script: the tpu.sh that it is used by.
     """
 
-    def __init__(self, folder: Path, workers: int = 4) -> None:
+    def __init__(self, folder: Path, workers: int = 4, script: Path = TPU) -> None:
         self.folder = folder
         self.workers = workers
+        self.script = script
         (folder / "bin").mkdir(parents=True)
         gcloud = folder / "bin" / "gcloud"
         words = shlex.join([sys.executable, str(STAND_IN)])
@@ -108,6 +139,17 @@ class Cloud:
             write_script(place / "venv" / "bin" / "jaxtrain", program)
             (place / "tpu_worker.sh").write_bytes(TPU.with_name("tpu_worker.sh").read_bytes())
 
+    def fake_pip(self) -> None:
+        """Has `setup` install the program in place of jaxtrain."""
+        dist = self.script.parents[1] / "dist"
+        wheel = f"jaxtrain-{jaxtrain.__version__}-py3-none-any.whl"
+        pip = PIP.format(dist=shlex.quote(str(dist)), wheel=wheel)
+        write_script(self.folder / "bin" / "python3", pip)
+        for worker in range(self.workers):
+            home = self.folder / f"worker-{worker}" / "bin"
+            write_script(home / "python3", pip)
+            write_script(home / "program", JAXTRAIN)
+
     def place(self, worker: int) -> Path:
         """The folder of tpu.sh on a worker."""
         return self.folder / f"worker-{worker}" / "jaxtrain-worker"
@@ -118,7 +160,7 @@ class Cloud:
         """Starts tpu.sh, with the VM's name and zone in its environment and no stdin to ask on."""
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_", "JAX_"))}
         return subprocess.Popen(
-            [str(TPU), *words],
+            [str(self.script), *words],
             cwd=cwd or self.folder,
             env={
                 **variables,
@@ -177,10 +219,10 @@ def finish(process: subprocess.Popen[str]) -> Completed:
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen within 30 seconds"
+        assert time.monotonic() < deadline, f"it did not happen within {seconds} seconds"
         time.sleep(0.02)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from scripts.cloud import ROOT, TPU, Cloud, Completed, finish, wait_until
+from scripts.cloud import ROOT, TPU, Cloud, Completed, checkout, finish, wait_until, write_script
 
 import jaxtrain
 
@@ -383,6 +383,77 @@ class TestCreate:
             assert error(done, 1).startswith("pod is NOT_FOUND, not READY; tpu.sh create makes it")
 
 
+class TestSetup:
+    @pytest.fixture
+    def cloud(self, tmp_path: Path) -> Iterator[Cloud]:
+        """Four workers that are ready, on which pip is not the real one."""
+        cloud = Cloud(tmp_path / "cloud", script=checkout(tmp_path / "a checkout"))
+        cloud.set(exists=True)
+        cloud.fake_pip()
+        yield cloud
+        cloud.clean_up()
+
+    def test_installs_the_wheel_and_says_what_each_worker_has(self, cloud: Cloud) -> None:
+        (cloud.folder / "my config.json").write_text("{}")
+        done = cloud("setup", "--config=my config.json", "--extras=gcs")
+        assert (done.returncode, done.stderr) == (0, "")
+        version = r"jaxtrain \S+, python 3, jax 0"
+        for worker in range(4):
+            assert re.search(rf"^worker {worker}: {version}$", done.stdout, re.M), done.stdout
+            calls = (cloud.place(worker) / "pip-calls").read_text().splitlines()
+            name = Path(WHEEL).name
+            assert [call.split(" install ")[1] for call in calls] == [
+                f"./{name}[gcs]",
+                f"--force-reinstall --no-deps ./{name}",
+            ]
+            assert (cloud.place(worker) / "my config.json").read_text() == "{}"
+        assert cloud("setup", "--extras=").returncode == 0, "again, in the same environment"
+
+    def test_a_worker_that_fails_is_named_and_its_status_is_passed_on(self, cloud: Cloud) -> None:
+        assert cloud("setup").returncode == 0
+        (cloud.place(2) / "broken").touch()
+        done = cloud("setup")
+        assert done.returncode == 9
+        assert "worker 2: no space left\n" in done.stdout
+        assert done.stderr == "tpu.sh: error: setup ended with status 9 on worker 2\n"
+        cloud.set(unreachable=[1])
+        done = cloud("setup")
+        assert done.returncode == 255
+        assert "tpu.sh: error: worker 1 cannot be reached\n" in done.stderr
+
+    def test_it_does_not_change_what_runs(self, cloud: Cloud) -> None:
+        assert cloud("setup").returncode == 0
+        assert cloud("train", "--config=mnist_mlp").returncode == 0
+        done = cloud("setup")
+        assert done.returncode == 2
+        assert "worker 0: error: a run is going on; stop it first\n" in done.stdout
+
+    def test_a_wheel_that_cannot_be_built_is_said(self, cloud: Cloud) -> None:
+        write_script(cloud.folder / "bin" / "python3", "#!/bin/sh\nexit 1\n")
+        done = cloud("setup")
+        assert error(done, 1).startswith("pip could not build ")
+        assert not any("ssh" in call for call in cloud.calls())
+
+    def test_a_preempted_vm_is_made_anew_and_goes_on(self, cloud: Cloud) -> None:
+        assert cloud("setup").returncode == 0
+        process = cloud.start(
+            *("train", "--config=mnist_mlp", "--retries=1", "--recreate", "--spot"),
+            "--accelerator_type=v5litepod-16",
+        )
+        cloud.wait_for("run/log", "words")
+        cloud.set(states=["PREEMPTED"])
+        for worker in range(4):
+            for process_id in processes_in(cloud.place(worker)):
+                os.kill(process_id, signal.SIGKILL)
+        wait_until(lambda: sum("worker.sh start" in call[-1] for call in cloud.calls()) == 2)
+        cloud.end(0)
+        done = finish(process)
+        assert done.returncode == 0, done.stderr
+        made = [call[1] for call in cloud.calls() if call[1] in ("create", "delete", "scp")]
+        assert made == ["scp", "delete", "create", "scp"]
+        assert "--spot" in next(call for call in cloud.calls() if call[1] == "create")
+
+
 class TestRun:
     def test_words_reach_the_program_as_they_are(self, pod: Cloud) -> None:
         place = pod.folder / "my configs"
@@ -407,7 +478,7 @@ class TestRun:
         assert done.stdout == "".join(f"worker {k}: running\n" for k in range(4))
 
         again = pod("train", "--config=mnist_mlp")
-        assert re.match(r"a run goes on on worker \d; tpu.sh logs follows it", error(again, 2))
+        assert re.match(r"worker \d has a run going on; tpu.sh logs follows it", error(again, 2))
         assert all((pod.place(k) / "starts").read_text() == "x" for k in range(4))
         pod.wait_for("run/log", "words")
 
