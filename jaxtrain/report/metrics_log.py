@@ -44,7 +44,8 @@ class MetricsLog:
         self.close()
 
         def comes_again(event: Event) -> bool:
-            evaluation = event["step"] == step and event["split"] != "train"
+            # Not by the split: a run may be evaluated on the training split.
+            evaluation = event["step"] == step and "learning_rate" not in event
             return event["step"] > step or (evaluates and evaluation)
 
         content = self._content()

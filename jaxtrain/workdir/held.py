@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxtrain.config import Config, identity, load_json, to_json
-from jaxtrain.errors import CheckpointError, UsageError
+from jaxtrain.errors import CheckpointError, UsageError, one_line
 from jaxtrain.files import (
     AnyPath,
     atomic_write_json,
@@ -224,7 +224,9 @@ def _refuse_foreign(path: AnyPath) -> None:
             f"workdir {path}: a file is in its place; choose another with --workdir"
         ) from None
     except OSError as error:
-        raise UsageError(f"cannot read workdir {path}: {error.strerror}") from error
+        raise UsageError(
+            f"cannot read workdir {path}: {error.strerror or one_line(error)}"
+        ) from error
     others = [entry for entry in entries if not LEFTOVER.fullmatch(entry)]
     if others and CONFIG not in others:
         raise UsageError(

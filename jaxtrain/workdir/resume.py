@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxtrain.config import Config, difference
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import UsageError, one_line
 from jaxtrain.files import AnyPath
 from jaxtrain.workdir.names import CLASSES, DATA
 
@@ -110,6 +110,6 @@ def _load(path: AnyPath) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror or one_line(error)}") from error
     except ValueError:
         return None

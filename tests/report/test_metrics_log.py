@@ -15,7 +15,7 @@ from jaxtrain.report import MetricsLog
 
 
 def event(step, **values):
-    return {"step": step, "time": 5.0, "split": "train", **values}
+    return {"step": step, "time": 5.0, "split": "train"} | values
 
 
 @pytest.fixture
@@ -72,6 +72,20 @@ def test_resume_keeps_exactly_the_lines_up_to_the_step(path):
     log.close()
     assert [line["step"] for line in log.read()] == [10, 20, 20, 30]
     assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("split", ["test", "train"])
+def test_resume_drops_an_evaluation_that_comes_again(path, split):
+    log = MetricsLog(path)
+    for step in (10, 20):
+        log.append(event(step, learning_rate=0.1))
+        log.append(event(step, split=split))
+    log.close()
+    first, second, third, _ = path.read_bytes().splitlines(keepends=True)
+    log.resume(20)
+    assert len(log.read()) == 4
+    log.resume(20, evaluates=True)
+    assert path.read_bytes() == first + second + third
 
 
 def test_resume_does_not_touch_a_file_that_is_right(path):

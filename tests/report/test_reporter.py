@@ -155,7 +155,7 @@ def test_damaged_and_full_are_expected_errors(make, tmp_path, monkeypatch):
         reporter.start(0)
     (tmp_path / "metrics.jsonl").unlink()
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-    monkeypatch.setattr(MetricsLog, "resume", lambda *_: None)
+    monkeypatch.setattr(MetricsLog, "resume", lambda *_, **__: None)
     monkeypatch.setattr(MetricsLog, "read", lambda *_: [])
     with make() as reporter:
         reporter.start(0)
