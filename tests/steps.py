@@ -41,6 +41,17 @@ class Convolving(nn.Module):
         return nn.Dense(10)(hidden)
 
 
+class Plain(nn.Module):
+    """A user's network with Flax's own layers, which know of no rows and no devices."""
+
+    @nn.compact
+    def __call__(self, image, train):
+        hidden = nn.Dense(8)(image.reshape(len(image), -1))
+        hidden = nn.BatchNorm(use_running_average=not train, name="norm")(hidden)
+        hidden = nn.Dropout(0.5, deterministic=not train)(nn.relu(hidden))
+        return nn.Dense(10)(hidden)
+
+
 @functools.cache
 def fixed(
     report_steps: int = 0,
@@ -57,6 +68,8 @@ def fixed(
         module = Convolving()
         takes = frozenset({"row", "mask", "train", "axis"})
         model = dataclasses.replace(model, module=module, takes=takes)
+    if name == "plain":
+        model = dataclasses.replace(model, module=Plain(), takes=frozenset({"train"}))
     params = state.abstract_model(model, IMAGE_SHAPE, 10)["params"]
     schedule = optimizer.build_schedule(
         ScheduleConfig(name="cosine"), 0.01, optimizer.Span(20, 0, Fraction(37, BATCH))

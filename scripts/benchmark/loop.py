@@ -29,6 +29,7 @@ import optax
 
 from jaxtrain import keys, session, train
 from jaxtrain.config import TrainRequest, load_recipe, resolve
+from jaxtrain.parallel.compile import Compiled
 from jaxtrain.parallel.in_flight import MAX_IN_FLIGHT
 from jaxtrain.setup import Run
 from jaxtrain.step import unit_interval
@@ -97,7 +98,7 @@ def bare_chunk(run: Run) -> Callable[[int], float]:
 class Interleaved:
     """The real update, which lets bare steps run after every `chunk_steps` or so of its own."""
 
-    def __init__(self, update: train.Update, bare: Callable[[int], float], chunk_steps: int):
+    def __init__(self, update: Compiled, bare: Callable[[int], float], chunk_steps: int):
         self.seconds: list[float] = []
         self.bare_seconds: list[float] = []
         self.save_seconds: list[float] = []
@@ -108,7 +109,7 @@ class Interleaved:
         self._saving = 0.0
         self._began = time.perf_counter()
 
-    def __call__(self, state: Any, feed: Any) -> Any:
+    def __call__(self, state: Any, feed: Any, asked: bool) -> Any:
         """One call of the real loop: of several steps, `feed` is their indices and their number."""
         if self._steps >= self._chunk_steps:
             jax.block_until_ready(state)
@@ -120,7 +121,7 @@ class Interleaved:
             self._saving = 0.0
             self._began = time.perf_counter()
         self._steps += int(feed[1]) if isinstance(feed, tuple) else 1
-        return self._update(state, feed)
+        return self._update(state, feed, asked)
 
     def saved(self, seconds: float) -> None:
         """Takes the time of a save, as the loop sees it."""
@@ -159,9 +160,9 @@ def measure(
         made.append(Interleaved(compile_update(run, *rest), bare_chunk(run), chunk_steps))
         return made[0]
 
-    def timed_save(started: session.Session, state: Any) -> None:
+    def timed_save(started: session.Session, state: Any, **options: bool) -> None:
         began = time.perf_counter()
-        save(started, state)
+        save(started, state, **options)
         made[0].saved(time.perf_counter() - began)
 
     train._compile_update, session.Session.save = interleaved_update, timed_save

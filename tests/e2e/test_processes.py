@@ -1,0 +1,165 @@
+"""Runs of several processes: the numbers of one, and an end for all when one ends."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from e2e.command import Command, error, read_arrays, read_metrics, saved_steps, steps_of
+from e2e.digits import first_digits, write_split
+from e2e.pod import ended, pod_result, started, wait_until
+
+WORDS = [
+    "--config=digits.py",
+    "--config.data.augment=pad_crop(2)",
+    "--config.eval.batch_size=30",
+    "--config.eval.every_steps=10",
+    "--config.checkpoint.every_steps=10",
+]
+LONG = [
+    "--config=digits.py",
+    "--config.train.steps=1000000",
+    "--config.report.every_steps=10",
+    "--config.eval.every_steps=0",
+    "--config.checkpoint.every_steps=50",
+    "--config.parallel.peer_timeout_seconds=5",
+    "--workdir=long",
+]
+
+
+@pytest.fixture(scope="module")
+def alone(new_command: Callable[[], Command]) -> Path:
+    """The run of one process with one device, twice as long as the others' first start."""
+    command = new_command()
+    command.result("train", *WORDS, "--config.train.steps=40", "--workdir=run")
+    return command.folder / "run"
+
+
+def assert_close(workdir: Path, other: Path) -> None:
+    """The two runs' numbers agree but for rounding."""
+    ours, theirs = (
+        {(event["step"], event["split"]): event for event in read_metrics(folder)}
+        for folder in (workdir, other)
+    )
+    assert ours.keys() <= theirs.keys()
+    for where, event in ours.items():
+        assert event["loss"] == pytest.approx(theirs[where]["loss"], rel=1e-5)
+        assert event["accuracy"] == pytest.approx(theirs[where]["accuracy"], abs=1 / 200)
+        assert event.get("count") == theirs[where].get("count")
+
+
+def test_four_processes_are_one_and_go_on_as_two_and_as_one(command: Command, alone: Path) -> None:
+    workdir = command.folder / "run"
+    words = [*WORDS, "--workdir=run"]
+    four = pod_result(command, 4, "train", *words)
+    assert (four["step"], four["eval"]["count"]) == (20, 200)
+    assert_close(workdir, alone)
+    words += ["--extend"]
+    more = ["--config.parallel.mesh=fsdp=-1", "--config.parallel.rules=fsdp"]
+    two = pod_result(command, 2, "train", *words, *more, "--config.train.steps=30", devices=2)
+    assert two["step"] == 30
+    scored = pod_result(command, 2, "eval", "--workdir=run")
+    assert scored["eval"]["accuracy"] == two["eval"]["accuracy"]
+    assert scored["eval"]["loss"] == pytest.approx(two["eval"]["loss"], rel=1e-6)
+    command.result("train", *words, "--config.train.steps=40")
+    assert steps_of(workdir, "train") == list(range(5, 41, 5))
+    assert steps_of(workdir, "test") == [10, 20, 30, 40]
+    assert saved_steps(workdir) == [20, 30, 40]
+    assert_close(workdir, alone)
+    ours, theirs = read_arrays(workdir), read_arrays(alone)
+    for name, array in theirs.items():
+        np.testing.assert_allclose(ours[name], array, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
+def test_each_process_reads_its_own_rows(command: Command, alone: Path, mode: str) -> None:
+    """Examples in the host's memory, over two processes of two devices."""
+    more = ["--config.data.cache=memory", f"--config.parallel.mode={mode}", "--workdir=run"]
+    pod_result(command, 2, "train", *WORDS, *more, devices=2)
+    assert_close(command.folder / "run", alone)
+
+
+def test_seven_examples_in_batches_of_two_end_exactly(command: Command) -> None:
+    images, labels = first_digits("train", 7)
+    for split in ("train", "t10k"):
+        write_split(command.folder / "seven", split, images, labels)
+    words = [
+        "--config=digits.py",
+        "--config.data.path=seven",
+        "--config.data.num_classes=10",
+        "--config.train.steps=None",
+        "--config.train.epochs=3",
+        "--config.train.batch_size=2",
+        "--config.eval.batch_size=2",
+    ]
+    pods = {n: pod_result(command, n, "train", *words, f"--workdir={n}") for n in (1, 2)}
+    for done in pods.values():
+        assert (done["step"], done["eval"]["count"]) == (11, 7)
+    assert_close(command.folder / "2", command.folder / "1")
+    assert steps_of(command.folder / "2", "test") == [4, 7, 11]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_signal_to_one_stops_all_on_one_saved_step(command: Command, index: int) -> None:
+    log = command.folder / "long" / "metrics.jsonl"
+    with started(command, 2, "train", *LONG) as processes:
+        wait_until(lambda: log.exists() and log.stat().st_size > 500, processes)
+        processes[index].send_signal(signal.SIGTERM)
+        first, other = ended(processes)
+    assert (first.returncode, other.returncode) == (75, 75), first.stderr + other.stderr
+    step = saved_steps(command.folder / "long")[-1]
+    assert f"jaxtrain: stopped after step {step} of 1000000, which is saved" in first.stderr
+    assert first.stdout == other.stdout == ""
+    words = ["--workdir=long", "--extend", f"--config.train.steps={step + 20}"]
+    refused = command("train", *words)
+    assert "--extend only allows a larger" in error(refused, 2)
+
+
+def test_a_stop_in_an_evaluation_evaluates_on_resume(command: Command) -> None:
+    """The evaluation takes a second; the signal comes in it."""
+    words = [*LONG[:2], "--config.report.every_steps=10", "--config.eval.every_steps=20"]
+    words += ["--config.eval.batch_size=1", "--config.train.steps=40", "--workdir=run"]
+    workdir = command.folder / "run"
+    with started(command, 2, "train", *words, "--config.checkpoint.best_metric=loss") as processes:
+        wait_until(
+            lambda: (workdir / "metrics.jsonl").exists() and steps_of(workdir, "train") == [10, 20],
+            processes,
+        )
+        processes[1].send_signal(signal.SIGTERM)
+        first, other = ended(processes)
+    assert (first.returncode, other.returncode) == (75, 75), first.stderr + other.stderr
+    assert saved_steps(workdir) == [20]
+    assert steps_of(workdir, "test") == []
+    more = ["--config.checkpoint.best_metric=loss"]
+    done = pod_result(command, 2, "train", *words, *more)
+    assert done["step"] == 40
+    assert steps_of(workdir, "test") == [20, 40]
+    assert steps_of(workdir, "train") == [10, 20, 30, 40]
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGKILL, "process 1 of 2 was lost"), (signal.SIGSTOP, "process 1 of 2 was lost")],
+)
+def test_a_lost_process_ends_the_other(command: Command, number: int, said: str) -> None:
+    log = command.folder / "long" / "metrics.jsonl"
+    with started(command, 2, "train", *LONG) as processes:
+        wait_until(lambda: log.exists() and log.stat().st_size > 500, processes)
+        processes[1].send_signal(number)
+        (first,) = ended(processes[:1])
+        processes[1].kill()
+    message = error(first, 7)
+    assert said in message
+    assert "\n" not in message
+    assert "F0000" not in first.stderr
+
+
+def test_processes_of_different_runs_are_refused(command: Command) -> None:
+    own = {1: ["--config.train.batch_size=20"]}
+    with started(command, 2, "train", *WORDS, "--workdir=run", own=own) as processes:
+        first, other = ended(processes)
+    for each in (first, other):
+        message = error(each, 2)
+        assert "config.train.batch_size is 20 in process 1, but 40 in process 0" in message
+    assert not (command.folder / "run").exists()
