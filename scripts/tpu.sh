@@ -1,109 +1,20 @@
 #!/usr/bin/env bash
 # Trains on Google Cloud TPU VMs, from a single host to the slice of a pod: see tpu.sh --help.
 #
-# tpu_settings.sh reads the flags; tpu_worker.sh does on each worker what this asks of it through ssh.
-# shellcheck disable=SC2154 # settings are assigned by their names in tpu_settings.sh
+# Beside it, in tpu/, settings.sh reads the flags, gcloud.sh calls gcloud, and worker.sh does on each
+# worker what this asks of it through ssh.
+# shellcheck disable=SC2154 # settings are assigned by their names in settings.sh
 set -euo pipefail
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
+  echo "tpu.sh: error: bash $BASH_VERSION is too old; it takes 4.4 or later" >&2
+  exit 2
+fi
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-folder=jaxtrain-worker # in the home folder of each worker; see tpu_worker.sh
-
-# shellcheck source-path=SCRIPTDIR source=tpu_settings.sh
-source "$root/scripts/tpu_settings.sh"
-
-# --- commands
-
-quote() { # the words as a shell reads them back
-  local word quoted=() escaped="'\\''"
-  for word; do
-    [[ $word =~ ^[A-Za-z0-9_@%+=:,./-]+$ ]] || word="'${word//\'/$escaped}'"
-    quoted+=("$word")
-  done
-  printf '%s' "${quoted[*]}"
-}
-
-run() { # every command that asks or changes something outside; none can prompt
-  if [[ $dry_run == true ]]; then
-    printf '%s\n' "$(quote "$@")"
-  else
-    "$@" </dev/null
-  fi
-}
-
-tpu() { run gcloud compute tpus "$1" "$2" "$name" "${common[@]}" "${@:3}"; }
-
-ssh_flags() { # ssh or scp; sets flags
-  local option
-  flags=(--strict-host-key-checking=no --no-user-output-enabled)
-  if [[ $internal_ip == true ]]; then flags+=(--internal-ip); fi
-  for option in BatchMode=yes ConnectTimeout=20 ServerAliveInterval=30; do
-    flags+=("--$1-flag=-o$option")
-  done
-}
-
-declare -A answers states # of the last on_workers, by number of the worker
-
-# Runs one command on a worker or on all, and prints what they say unless quiet=true. Sets answers (the
-# exit status of each), states (what `tpu_worker.sh status` says) and worst.
-on_workers() { # number or all, command
-  local which=$1 line number status=0 expected=("$1") flags
-  ssh_flags ssh
-  answers=() states=()
-  # gcloud exits with the status of the first worker that failed; the lines have that of each.
-  while IFS= read -r line; do
-    if [[ $dry_run == false && $line =~ worker\ ([^\ :]+):\ exit\ ([0-9]+)$ ]]; then
-      answers[${BASH_REMATCH[1]}]=${BASH_REMATCH[2]}
-      continue
-    fi
-    if [[ $line =~ ^worker\ ([^\ :]+):\ (running|not\ started|lost|finished\ with\ status\ .*) ]]; then
-      states[${BASH_REMATCH[1]}]=${BASH_REMATCH[2]}
-    fi
-    if [[ ${quiet:-} != true || $dry_run == true ]]; then printf '%s\n' "$line"; fi
-  done < <(tpu tpu-vm ssh "--worker=$which" "${flags[@]}" "--command=$2")
-  wait "$!" || status=$?
-  if [[ $which == all ]]; then mapfile -t expected < <(seq 0 $((workers - 1))); fi
-  for number in "${expected[@]}"; do
-    if ((status == 0 || ${#answers[@]} >= ${#expected[@]})); then break; fi
-    if [[ -v answers[$number] ]]; then continue; fi
-    if ((status == 127)); then
-      answers[$number]=2
-      say "error: worker $number is not set up; run tpu.sh setup first"
-    else
-      answers[$number]=255
-      say "error: worker $number cannot be reached"
-    fi
-  done
-  worst_of "${answers[@]}"
-}
-
-worker_script() { on_workers "$1" "$(quote bash "$folder/tpu_worker.sh" "${@:2}")"; }
-
-# Any status but 0, 75 and 7 is a cause, of which the others are consequences.
-worst_of() { # statuses; sets worst
-  local status rank highest=0
-  worst=0
-  for status; do
-    case $status in 0) rank=0 ;; 75) rank=1 ;; 7) rank=2 ;; 255) rank=3 ;; *) rank=4 ;; esac
-    if ((rank > highest)); then highest=$rank worst=$status; fi
-  done
-}
-
-name_failures() { # verb
-  local number numbers
-  mapfile -t numbers < <(printf '%s\n' "${!answers[@]}" | sort -V)
-  for number in "${numbers[@]}"; do
-    if [[ ! ${answers[$number]} =~ ^(0|255)$ ]]; then
-      say "error: $1 ended with status ${answers[$number]} on worker $number"
-    fi
-  done
-}
-
-copy_to_workers() { # files
-  local flags
-  ssh_flags scp
-  run gcloud compute tpus tpu-vm scp "$@" "$name:$folder/" "${common[@]}" --worker=all "${flags[@]}" ||
-    die $? "gcloud could not copy $(quote "$@") to all workers"
-}
+# shellcheck source-path=SCRIPTDIR source=tpu/settings.sh
+source "$root/scripts/tpu/settings.sh"
+# shellcheck source-path=SCRIPTDIR source=tpu/gcloud.sh
+source "$root/scripts/tpu/gcloud.sh"
 
 # --- the VM
 
@@ -128,8 +39,11 @@ find_state() { # tpu-vm or queued-resources; sets state, and workers of a VM
 is_gone() { [[ $state =~ ^(NOT_FOUND|PREEMPTED|TERMINATED|STOPP(ING|ED)|SUSPEND(ING|ED)|DELETING|FAILED)$ ]]; }
 
 need_ready() {
+  local fix="tpu.sh create makes it, or waits for it"
   find_state tpu-vm
-  [[ $state == READY ]] || die 1 "$name is $state, not READY; tpu.sh create makes it, or waits for it"
+  if [[ $state == READY ]]; then return; fi
+  if [[ $state != NOT_FOUND ]] && is_gone; then fix="tpu.sh delete, then create it again"; fi
+  die 1 "$name is $state, not READY; $fix"
 }
 
 wait_until_ready() {
@@ -140,7 +54,9 @@ wait_until_ready() {
     if [[ $state != "$last" ]]; then say "$name is $state"; fi
     last=$state
     if [[ $state == READY || $state == ACTIVE ]]; then break; fi
-    if is_gone; then die 1 "$name is $state and will not be ready; tpu.sh delete, then create it again"; fi
+    if is_gone; then
+      die 1 "$name is $state and will not be ready; tpu.sh delete, then create it again"
+    fi
     ((SECONDS < deadline)) ||
       die 1 "$name is still $state after wait_minutes=$wait_minutes; tpu.sh create waits on, tpu.sh delete gives up"
     sleep "$poll_seconds"
@@ -172,16 +88,17 @@ delete() {
 }
 
 setup() {
-  local version wheel number='curl -sfm 5 -H Metadata-Flavor:Google http://metadata.google.internal/computeMetadata/v1/instance/attributes/agent-worker-number || hostname'
+  local version wheel metadata=http://metadata.google.internal/computeMetadata/v1/instance
+  local number="curl -sfm 5 -H Metadata-Flavor:Google $metadata/attributes/agent-worker-number || hostname"
   need_ready
   version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$root/jaxtrain/__init__.py")
   wheel=$root/dist/jaxtrain-$version-py3-none-any.whl
   run python3 -m pip wheel --quiet --no-deps "--wheel-dir=$root/dist" "$root" ||
     die $? "pip could not build $wheel; it needs Python 3.11 or later and the package index"
-  # It answers as tpu_worker.sh does, which is not there yet.
+  # It answers as worker.sh does, which is not there yet.
   on_workers all "mkdir -p $folder; s=\$?; echo worker \$($number): exit \$s; exit \$s"
   if ((worst == 0)); then
-    copy_to_workers "$root/scripts/tpu_worker.sh" "$wheel" "${sent[@]}"
+    copy_to_workers "$root/scripts/tpu/worker.sh" "$wheel" "${sent[@]}"
     worker_script all setup "${wheel##*/}" "$extras"
   fi
   name_failures setup
@@ -237,7 +154,7 @@ make_ready() {
   elif ! is_gone; then
     wait_until_ready
   elif [[ $recreate == false ]]; then
-    die 7 "$name is $state; tpu.sh delete, create, setup and train go on, and --recreate does so by itself"
+    die 7 "$name is $state; tpu.sh delete, create, setup and train go on, as --recreate does by itself"
   else
     find_state "$(kind)"
     if [[ $state != NOT_FOUND ]]; then delete; fi
@@ -267,7 +184,7 @@ follow() {
   worker_script "$worker" logs &
   log_stream=$!
   set +m
-  trap 'end_stream "$log_stream"; say "it goes on; tpu.sh logs follows it, tpu.sh stop ends it"; exit 130' INT TERM
+  trap 'stop_following "$log_stream"' INT TERM
   while true; do
     sleep "$poll_seconds"
     quiet=true worker_script all status
@@ -292,6 +209,8 @@ follow() {
       fi
     elif ! some_run; then
       break
+    elif ((cause)); then
+      halt # what could not be reached before
     else
       since_silent=''
       # They agree to stop together, and a second SIGTERM would keep them from saving: they have time.
@@ -308,6 +227,12 @@ follow() {
   outcome=$worst
   end_stream "$log_stream"
   trap - INT TERM
+}
+
+stop_following() { # process group of the log
+  end_stream "$1"
+  say "it goes on; tpu.sh logs follows it, tpu.sh stop ends it"
+  exit 130
 }
 
 ended_statuses() { # sets ended, the statuses of those that ended, and asked

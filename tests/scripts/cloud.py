@@ -137,7 +137,7 @@ class Cloud:
             place = self.place(worker)
             (place / "venv" / "bin").mkdir(parents=True)
             write_script(place / "venv" / "bin" / "jaxtrain", program)
-            (place / "tpu_worker.sh").write_bytes(TPU.with_name("tpu_worker.sh").read_bytes())
+            (place / "worker.sh").write_bytes((TPU.parent / "tpu" / "worker.sh").read_bytes())
 
     def fake_pip(self) -> None:
         """Has `setup` install the program in place of jaxtrain."""

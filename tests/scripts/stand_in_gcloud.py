@@ -176,7 +176,7 @@ def main() -> int:
     if call.verb not in ("scp",) and call.names != [cloud["name"]]:
         fail(f"NOT_FOUND: {call.names}")
     if call.verb in ("ssh", "scp"):
-        if not cloud["exists"] or cloud["states"][0] != "READY":
+        if not cloud["exists"] or cloud["states"][0] in ("PREEMPTED", "TERMINATED", "STOPPED"):
             fail("the TPU is in an unusable state")
         return (ssh if call.verb == "ssh" else scp)(cloud, call)
     if call.verb == "describe":

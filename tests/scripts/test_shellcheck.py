@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = [*ROOT.glob("scripts/*.sh"), *ROOT.glob("scripts/*.sbatch"), ROOT / ".ci" / "run"]
+SCRIPTS = [*ROOT.glob("scripts/**/*.sh"), *ROOT.glob("scripts/*.sbatch"), ROOT / ".ci" / "run"]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
@@ -25,6 +25,6 @@ def test_a_script_is_clean(script: Path) -> None:
 def test_what_a_person_starts_can_be_started() -> None:
     assert {path.name for path in SCRIPTS} >= {"tpu.sh", "slurm.sbatch", "run"}
     for path in SCRIPTS:
-        if path.name not in ("tpu_settings.sh",):  # which tpu.sh reads
+        if path.name not in ("settings.sh", "gcloud.sh"):  # which tpu.sh reads
             assert path.read_text().startswith("#!/usr/bin/env bash\n")
     assert os.access(ROOT / "scripts" / "tpu.sh", os.X_OK)

@@ -33,7 +33,7 @@ def ssh(command: str, worker: str = "all") -> str:
 
 
 def on_worker(words: str, worker: str = "all") -> str:
-    return ssh(f"bash jaxtrain-worker/tpu_worker.sh {words}", worker)
+    return ssh(f"bash jaxtrain-worker/worker.sh {words}", worker)
 
 
 def scp(*files: str) -> str:
@@ -112,7 +112,7 @@ class TestDryRun:
                     " Metadata-Flavor:Google http://metadata.google.internal/computeMetadata/v1/"
                     "instance/attributes/agent-worker-number || hostname): exit $s; exit $s"
                 ),
-                scp(f"{ROOT}/scripts/tpu_worker.sh", WHEEL),
+                scp(f"{ROOT}/scripts/tpu/worker.sh", WHEEL),
                 on_worker(f"setup {Path(WHEEL).name} tpu,gcs"),
             ],
         ),
@@ -366,6 +366,11 @@ class TestCreate:
         assert done.returncode == 1
         assert f"pod is {state} and will not be ready; tpu.sh delete" in done.stderr
 
+    def test_a_preempted_vm_has_to_be_deleted_first(self, cloud: Cloud) -> None:
+        cloud.set(exists=True, states=["PREEMPTED"])
+        message = "pod is PREEMPTED, not READY; tpu.sh delete, then create it again"
+        assert error(cloud("status"), 1) == message
+
     def test_a_failure_of_gcloud_is_passed_on(self, cloud: Cloud) -> None:
         done = cloud(*self.CREATE, "--create_flags=--no-such-flag")
         assert done.returncode == 2
@@ -427,6 +432,24 @@ class TestSetup:
         done = cloud("setup")
         assert done.returncode == 2
         assert "worker 0: error: a run is going on; stop it first\n" in done.stdout
+
+    def test_a_machine_with_an_old_python_gets_a_newer_one(self, cloud: Cloud) -> None:
+        """The images of TPU VMs are older than what JAX takes."""
+        for worker in range(4):
+            home = cloud.folder / f"worker-{worker}" / "bin"
+            (home / "python3").rename(home / "new")
+            old = '#!/bin/sh\necho "$*" >>old-calls\n[ "$1" != -c ] || exit 1\n'
+            uv = 'case "$*" in "-m uv venv "*) cd "$PWD" && "$HOME/bin/new" -m venv venv ;; esac\n'
+            for name in ("python3", "python3.13", "python3.12", "python3.11"):
+                write_script(home / name, old + uv)
+        done = cloud("setup")
+        assert done.returncode == 0, done.stdout
+        assert "worker 1: no Python 3.11 or later here; getting one with uv\n" in done.stdout
+        calls = (cloud.place(1) / "old-calls").read_text().splitlines()
+        assert calls[-2:] == [
+            "-m pip install --quiet --user uv",
+            "-m uv venv --quiet --clear --seed --python 3.12 venv",
+        ]
 
     def test_a_wheel_that_cannot_be_built_is_said(self, cloud: Cloud) -> None:
         write_script(cloud.folder / "bin" / "python3", "#!/bin/sh\nexit 1\n")
@@ -558,11 +581,12 @@ class TestFailures:
         return process
 
     def test_all_that_end_well_end_well(self, pod: Cloud) -> None:
-        process = self.follow(pod)
+        process = self.follow(pod, "--worker=all")
         pod.end(0)
         done = finish(process)
         assert (done.returncode, done.stderr) == (0, "")
-        assert "worker 0: words ['train', '--config=mnist_mlp']\n" in done.stdout
+        for worker in range(4):
+            assert f"worker {worker}: words ['train', '--config=mnist_mlp']\n" in done.stdout
 
     def test_a_worker_that_fails_stops_the_others_and_its_status_is_passed_on(
         self, pod: Cloud
@@ -600,6 +624,14 @@ class TestFailures:
         assert done.returncode == 7
         assert "starting it again, 2 of 2\n" in done.stderr
         assert all((pod.place(k) / "starts").read_text() == "xxx" for k in range(4))
+
+    def test_a_vm_in_repair_is_waited_for(self, pod: Cloud) -> None:
+        pod.end(7)
+        pod.set(states=["READY", "REPAIRING", "REPAIRING", "READY"])
+        done = pod("train", "--config=mnist_mlp", "--retries=1")
+        assert done.returncode == 7
+        assert "tpu.sh: pod is REPAIRING\ntpu.sh: pod is READY\n" in done.stderr
+        assert all((pod.place(k) / "starts").read_text() == "xx" for k in range(4))
 
     def test_a_stop_that_was_asked_for_does_not_start_again(self, pod: Cloud) -> None:
         process = self.follow(pod, "--retries=3")
@@ -649,7 +681,7 @@ class TestFailures:
         done = finish(process)
         assert done.returncode == 7
         assert "tpu.sh: error: pod is PREEMPTED\n" in done.stderr
-        assert "delete, create, setup and train go on, and --recreate does so" in done.stderr
+        assert "delete, create, setup and train go on, as --recreate does" in done.stderr
 
     def test_ctrl_c_ends_following_but_not_the_run(self, pod: Cloud) -> None:
         process = self.follow(pod)

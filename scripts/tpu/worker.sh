@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What scripts/tpu.sh runs on each worker of a TPU: bash tpu_worker.sh VERB ARGS...
+# What scripts/tpu.sh runs on each worker of a TPU: bash worker.sh VERB ARGS...
 #
 #   setup WHEEL EXTRAS       installs the wheel into venv/ and prints versions
 #   start ARGS...            starts `jaxtrain train ARGS...`, which outlives the ssh session
@@ -53,7 +53,7 @@ start() {
   flock --nonblock 9 || fail "a run is going on; stop it first" 2
   rm -f run/status run/pid run/asked
   if [[ -e run/log ]]; then mv run/log run/log.previous; fi
-  setsid bash tpu_worker.sh supervise "$@" </dev/null >run/log 2>&1 &
+  setsid bash worker.sh supervise "$@" </dev/null >run/log 2>&1 &
   until [[ -s run/pid ]]; do sleep 0.1; done
   echo "started, pid $(<run/pid)"
 }
