@@ -82,8 +82,8 @@ def image_shape(value: tuple[int, ...]) -> str | None:
 
 
 def crop_share(value: float) -> str | None:
-    """A share of a side that is not nothing: (0, 1]."""
-    return None if 0 < value <= 1 else "must be above 0 and at most 1"
+    """A share of a side: less than a hundredth is less than a pixel of many images."""
+    return None if 0.01 <= value <= 1 else "must be at least 0.01 and at most 1"
 
 
 def channel_numbers(value: tuple[float, ...]) -> str | None:

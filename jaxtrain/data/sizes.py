@@ -32,8 +32,6 @@ _CGROUP_LIMITS: Final = (
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 )
-# Less than this is less than a pixel of many images.
-_LEAST_CROP: Final = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,18 +53,13 @@ def sizing(config: DataConfig) -> Sizing:
     """The sizes of a config.
 
     Raises:
-        UsageError: `data.crop` is not one of `crops.CROPS`, or `data.eval_crop` is next to nothing.
+        UsageError: `data.crop` is not one of `crops.CROPS`.
     """
     parsed = operations.parse(config.crop, crops.CROPS, "data.crop")
     if len(parsed) != 1:
         raise UsageError(
             f"data.crop={config.crop!r} holds {len(parsed)} crops; write one, "
             f"{' or '.join(crops.CROPS)}"
-        )
-    if config.eval_crop < _LEAST_CROP:
-        raise UsageError(
-            f"data.eval_crop={config.eval_crop} leaves next to nothing; set it to {_LEAST_CROP} "
-            "or more"
         )
     sides = None if config.image_size is None else (config.image_size[0], config.image_size[-1])
     return Sizing(sides, parsed[0], config.eval_crop)

@@ -102,7 +102,7 @@ def test_accepts(name: str, given: Any, expected: Any) -> None:
         ("data.class_names", ["a", "\ud800"], "characters that UTF-8 cannot encode"),
         ("model.args", {"a": "\0"}, "must be text without NUL bytes"),
         ("data.image_size", [1, 2, 3], "must be one side or height,width"),
-        ("data.eval_crop", 0, "data.eval_crop=0 must be above 0 and at most 1"),
+        ("data.eval_crop", 0, "data.eval_crop=0 must be at least 0.01 and at most 1"),
         ("data.synthetic.image_shape", [8, 8], "must be height,width,channels"),
         ("data.synthetic", 3, "data.synthetic=3 must be a group of keys"),
         ("train.steps_per_call", 0, "train.steps_per_call=0 must be between 1 and 1000"),

@@ -86,7 +86,6 @@ def test_what_the_config_may_not_say():
     assert said == (
         "data.crop: random_resized(1, 0.5): the areas must be above 0, at most 1 and in order"
     )
-    assert "data.eval_crop=0.001 leaves next to nothing; set it to 0.01" in refusal(eval_crop=0.001)
 
 
 def test_nothing_to_do():

@@ -161,5 +161,5 @@ def test_processes_of_different_runs_are_refused(command: Command) -> None:
         first, other = ended(processes)
     for each in (first, other):
         message = error(each, 2)
-        assert "config.train.batch_size is 20 in process 1, but 40 in process 0" in message
+        assert "config.train.batch_size is '20' in process 1, but '40' in process 0" in message
     assert not (command.folder / "run").exists()
