@@ -19,7 +19,7 @@ import jaxtrain
 ROOT = Path(__file__).resolve().parents[2]
 TPU = ROOT / "scripts" / "tpu.sh"
 STAND_IN = Path(__file__).with_name("stand_in_gcloud.py")
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 300
 Completed = subprocess.CompletedProcess[str]
 
 # Where JAX asks for the number of the worker.

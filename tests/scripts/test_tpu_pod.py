@@ -85,7 +85,7 @@ def test_a_preempted_run_starts_again_and_ends_the_same(
     """One worker alone is told to stop: all save the same step, and go on from there."""
     workdir = pod.folder / "preempted"
     process = pod.start(*WORDS, "--retries=1", f"--workdir={workdir}", *KEYS)
-    wait_until(lambda: at_step(workdir, 50), seconds=90)
+    wait_until(lambda: at_step(workdir, 50), seconds=150)
     pod.kill(2)
     done = finish(process)
     assert result(done) == whole
@@ -104,9 +104,9 @@ def at_step(workdir: Path, step: int) -> bool:
 
 def test_a_killed_worker_ends_the_others_which_say_so(pod: Cloud) -> None:
     workdir = pod.folder / "killed"
-    keys = (*KEYS, "--config.parallel.peer_timeout_seconds=5", "--config.train.steps=100000")
+    keys = (*KEYS, "--config.parallel.peer_timeout_seconds=10", "--config.train.steps=100000")
     process = pod.start(*WORDS, f"--workdir={workdir}", *keys)
-    wait_until(lambda: at_step(workdir, 50), seconds=90)
+    wait_until(lambda: at_step(workdir, 50), seconds=150)
     pod.kill(3, signal.SIGKILL)
     done = finish(process)
     assert done.returncode == 137
@@ -123,7 +123,7 @@ def test_stop_saves_and_delete_ends(pod: Cloud) -> None:
     workdir = pod.folder / "stopped"
     started = pod("train", "--config=digits.py", f"--workdir={workdir}", *KEYS)
     assert started.returncode == 0, started.stderr
-    wait_until(lambda: at_step(workdir, 50), seconds=90)
+    wait_until(lambda: at_step(workdir, 50), seconds=150)
     done = pod("stop")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("finished with status 75, by tpu.sh stop\n") == WORKERS
