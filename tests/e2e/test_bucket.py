@@ -23,8 +23,10 @@ from e2e.command import (
     read_series,
     result,
     saved_steps,
+    steps_of,
     together,
 )
+from e2e.pod import ended, started
 
 WORDS = [
     "train",
@@ -166,6 +168,25 @@ def test_a_second_live_run_is_refused_and_a_stopped_one_lets_go(
     events = [json.loads(line) for line in service.read("live/metrics.jsonl").splitlines()]
     trained = [event["step"] for event in events if event["split"] == "train"]
     assert trained == list(range(7, int(stopped[1]) + 1, 7))
+
+
+def test_several_processes_share_a_run_there(
+    command: Command, service: Service, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in service.environment.items():
+        monkeypatch.setenv(name, value)
+    words = [*WORDS, RUN.format("pod")]
+    fsdp = ["--config.parallel.mesh=fsdp=-1", "--config.parallel.rules=fsdp"]
+    with started(command, 2, *words, "--config.train.steps=30", *fsdp) as processes:
+        first, other = ended(processes)
+    assert result(first)["step"] == 30, other.stderr
+    assert (other.returncode, other.stdout) == (0, "")
+    done = command(*words, "--extend")
+    assert "going on from step 30 to 60" in done.stderr
+    assert result(done)["eval"]["loss"] == pytest.approx(whole["eval"]["loss"], rel=1e-5)
+    run = service.download("pod", command.folder / "pod")
+    assert steps_of(run, "test") == [20, 30, 40, 60]
+    assert saved_steps(run) == [30, 45, 60]
 
 
 CLOSED = {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9"}

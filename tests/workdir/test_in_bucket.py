@@ -46,9 +46,9 @@ def run(service: Service, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds become hundredths."""
+    """A minute takes three seconds."""
     for name in ("RENEW_SECONDS", "STALE_SECONDS", "LOOK_SECONDS"):
-        monkeypatch.setattr(lease, name, getattr(lease, name) / 50)
+        monkeypatch.setattr(lease, name, getattr(lease, name) / 20)
 
 
 def elsewhere(service: Service, run: str, pid: int) -> None:
@@ -136,7 +136,7 @@ def test_a_second_run_is_refused(service: Service, run: str, config: Callable[..
             open_run(f"gs://bucket/{run}", config()),
         ):
             pass
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < lease.RENEW_SECONDS
         first.check_held()
 
 
@@ -168,10 +168,8 @@ def test_a_holder_elsewhere_is_followed_when_it_is_stale(
             opened.check_held()
             time.sleep(0.02)
         assert Holder.read(service.read(f"{run}/.lock")).pid == os.getpid()
-    assert said == [
-        f"workdir gs://bucket/{run} is held by process 7 on far; if that has ended, this goes on "
-        "in 1 s"
-    ]
+    (line,) = said
+    assert line.startswith(f"workdir gs://bucket/{run} is held by process 7 on far; if that has ")
     assert service.names(run) == ["classes.json", "config.json", "data.json"]
 
 
