@@ -2,14 +2,25 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
+
+import jax
 
 from jaxtrain import config as configuration
 from jaxtrain import preview, setup
-from jaxtrain.check.describe import Report, describe
-from jaxtrain.check.text import config_lines, counted, field, preview_line, report_lines
+from jaxtrain.check.describe import Report, describe, describe_step
+from jaxtrain.check.text import (
+    config_lines,
+    counted,
+    field,
+    preview_line,
+    report_lines,
+    topology_lines,
+)
+from jaxtrain.check.topology import compile_step, tpu_devices
 from jaxtrain.config import CheckRequest
-from jaxtrain.errors import JaxtrainError
-from jaxtrain.parallel.mesh import abstract_mesh
+from jaxtrain.errors import JaxtrainError, UsageError, one_line
+from jaxtrain.parallel.mesh import AnyMesh, abstract_mesh, build_mesh
 
 
 def check(request: CheckRequest) -> tuple[str, int]:
@@ -23,40 +34,58 @@ def check(request: CheckRequest) -> tuple[str, int]:
         would end.
 
     Raises:
-        UsageError: the run has no step `request.batch`.
+        UsageError: the run has no step `request.batch`, or there is no TPU slice
+            `request.topology` or no compiler for it.
         JaxtrainError: the picture cannot be made.
     """
     report: Report = {"config": configuration.flatten(request.config)}
     lines = config_lines(request) if request.print_config else []
-    status = 0
     config = request.config
     here = dataclasses.replace(config, data=dataclasses.replace(config.data, download=False))
+    tpus = None if request.topology is None else tpu_devices(request.topology)
+    failed: JaxtrainError | None = None
     try:
-        mesh = (
-            None if request.devices is None else abstract_mesh(here.parallel.mesh, request.devices)
-        )
-        run = setup.build(here, mesh)
+        run = setup.build(here, _mesh(here.parallel.mesh, request.devices, tpus))
     except JaxtrainError as error:
-        status = error.status
-        said = " ".join(str(error).splitlines())
-        report["verdict"] = f"would fail: {said}"
-        if config.data.download and "data.download=true" in said:
-            report["verdict"] = f"not known before the download: {said.partition(';')[0]}"
+        failed = error
     else:
         report |= describe(run, request)
         lines += [] if request.print_config else report_lines(run, report)
         if request.preview is not None:
             report["preview"] = preview.write(run, request.batch or 1, request.preview)
             lines.append(preview_line(report["preview"]))
-        count = report["devices"]["count"]
         report["verdict"] = (
             f"ok: {request.config_name} would train {run.plan.total_steps:,} steps "
-            f"on {counted(count, 'device')}"
+            f"on {counted(run.mesh.size, 'device')}"
         )
-    report["ok"] = status == 0
+        if request.topology is not None:
+            try:
+                step = compile_step(run, request.topology)
+            except UsageError as error:
+                failed = error
+            else:
+                report["topology"] = describe_step(run, request.topology, step)
+                lines += topology_lines(report["topology"])
+    if failed is not None:
+        report["verdict"] = _failed(one_line(failed), download=config.data.download)
+    report["ok"] = failed is None
     if request.json:
         report["sources"] = dict(request.sources)
         lines = [json.dumps(report, allow_nan=False)]
     else:
         lines.append(field("verdict", report["verdict"]))
-    return "\n".join(lines) + "\n", status
+    return "\n".join(lines) + "\n", 0 if failed is None else failed.status
+
+
+def _mesh(text: str, pretended: int | None, tpus: Sequence[jax.Device] | None) -> AnyMesh | None:
+    """The mesh to check for, if it is not that of the devices here."""
+    if tpus is not None:
+        return build_mesh(text, tpus)
+    return None if pretended is None else abstract_mesh(text, pretended)
+
+
+def _failed(said: str, *, download: bool) -> str:
+    """The verdict on a run that would not start."""
+    if download and "data.download=true" in said:
+        return f"not known before the download: {said.partition(';')[0]}"
+    return f"would fail: {said}"

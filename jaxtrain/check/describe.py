@@ -1,16 +1,21 @@
 """What a run would do, as JSON values."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from jaxtrain import data, rules
+from jaxtrain import data
+from jaxtrain.check.layout import Layout, batch_layout, most_split, parameter_layouts
+from jaxtrain.check.topology import CompiledStep
 from jaxtrain.config import CheckRequest
 from jaxtrain.errors import UsageError
 from jaxtrain.models import summary
+from jaxtrain.parallel.mesh import bytes_per_device, pad_rows, row_parts
 from jaxtrain.setup import Run
 from jaxtrain.state import tree_bytes
 
@@ -27,7 +32,7 @@ def describe(run: Run, request: CheckRequest) -> Report:
     schedule = jax.jit(lambda count: jnp.asarray(run.fixed.schedule(count), jnp.float32))
     rates = [float(schedule(np.int32(step - 1))) for step in points]
     peak = float(schedule(np.int32(run.plan.warmup_steps(run.config.schedule))))
-    count = request.devices or run.mesh.size
+    parameters, batch = parameter_layouts(run), batch_layout(run)
     report: Report = {
         "data": {split.name: _split(run, split) for split in (run.dataset.train, run.dataset.eval)},
         "class_names": list(run.dataset.class_names),
@@ -44,12 +49,25 @@ def describe(run: Run, request: CheckRequest) -> Report:
             "last": rates[-1],
             "points": [{"step": int(s), "rate": r} for s, r in zip(points, rates, strict=True)],
         },
-        "model": _model(run),
+        "evaluation": _evaluation(run),
+        "model": _model(run, parameters),
+        "memory": {
+            "parameters": bytes_per_device(run.abstract.params),
+            "other_variables": bytes_per_device(run.abstract.collections),
+            "optimizer": bytes_per_device(run.abstract.opt_state),
+            "activations": None,
+        },
         "devices": {
-            "count": count,
-            "rows_each": run.config.train.batch_size // count,
+            "count": run.mesh.size,
+            "mesh": dict(run.mesh.shape),
+            "rows_each": batch.part[0],
             "accumulate": run.fixed.accumulate,
             "steps_per_call": run.steps_per_call,
+        },
+        "hosts": _hosts(run, batch, request.hosts or 1),
+        "layout": {
+            "weight": dataclasses.asdict(most_split(parameters)),
+            "batch": dataclasses.asdict(batch),
         },
     }
     if request.batch is not None:
@@ -68,20 +86,62 @@ def _split(run: Run, split: data.Split) -> Report:
     }
 
 
-def _model(run: Run) -> Report:
+def _evaluation(run: Run) -> Report:
+    """The batches of one evaluation; masked rows fill the last."""
+    examples = run.dataset.eval.size
+    rows = pad_rows(min(run.config.eval.batch_size, examples), run.mesh)
+    batches = -(-examples // rows)
+    return {
+        "examples": examples,
+        "rows": rows,
+        "rows_each": rows // row_parts(run.mesh),
+        "batches": batches,
+        "padding": batches * rows - examples,
+    }
+
+
+def _hosts(run: Run, batch: Layout, pretended: int) -> Report:
+    """How many rows of a batch the devices of each host hold.
+
+    Args:
+        run: the run.
+        batch: the batch's layout.
+        pretended: number of hosts, if the devices are pretended.
+    """
+    mesh = run.mesh
+    if isinstance(mesh, Mesh):
+        host_of = {device.id: device.process_index for device in mesh.devices.flat}
+    else:
+        each = mesh.size // pretended
+        host_of = {device: device // each for device in range(mesh.size)}
+    hosts = sorted(set(host_of.values()))
+    held = [{host_of[device] for device in part} for (part,) in batch.devices]
+    return {
+        "count": len(hosts),
+        "devices_each": mesh.size // len(hosts),
+        "rows": [batch.part[0] * sum(host in part for part in held) for host in hosts],
+    }
+
+
+def _model(run: Run, parameters: list[Layout]) -> Report:
     params = run.abstract.params
-    leaves = jax.tree.leaves(params)
     layers = summary.layers(run.fixed.model, run.abstract.model, run.image_shape)
     return {
-        "parameters": sum(int(np.prod(leaf.shape)) for leaf in leaves),
+        "parameters": sum(math.prod(one.shape) for one in parameters),
         "parameter_bytes": tree_bytes(params),
         "other_variable_bytes": tree_bytes(run.abstract.collections),
         "optimizer_bytes": tree_bytes(run.abstract.opt_state),
         "flops_per_image": sum(layer.flops for layer in layers),
         "layers": [dataclasses.asdict(layer) for layer in layers],
         "arrays": [
-            {"name": name, "shape": list(leaf.shape), "dtype": str(leaf.dtype)}
-            for name, leaf in zip(rules.parameter_names(params), leaves, strict=True)
+            {
+                "name": one.name,
+                "shape": list(one.shape),
+                "dtype": str(leaf.dtype),
+                "split": [list(axes) for axes in one.split],
+                "bytes_each": one.bytes_each,
+            }
+            for one, leaf in zip(parameters, jax.tree.leaves(params), strict=True)
         ],
     }
 
@@ -95,4 +155,24 @@ def _batch(run: Run, step: int) -> Report:
         "step": step,
         "indices": indices.tolist(),
         "labels": run.dataset.train.labels[indices].tolist(),
+    }
+
+
+def describe_step(run: Run, name: str, step: CompiledStep) -> Report:
+    """What one device of the TPU slice `name` needs for a step."""
+    assert isinstance(run.mesh, Mesh)
+    return {
+        "name": name,
+        "device_kind": run.mesh.devices.flat[0].device_kind,
+        "seconds": step.seconds,
+        "memory": {
+            "total": step.total_bytes,
+            "arguments": step.argument_bytes,
+            "temporaries": step.temporary_bytes,
+            "outputs": step.output_bytes,
+            "aliased": step.alias_bytes,
+        },
+        "flops": step.flops,
+        "flops_parts": run.fixed.accumulate,
+        "collectives": [dataclasses.asdict(one) for one in step.collectives],
     }

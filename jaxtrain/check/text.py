@@ -1,8 +1,19 @@
 """The report for a person."""
 
+from collections.abc import Sequence
+
 from jaxtrain import config as configuration
 from jaxtrain import setup
 from jaxtrain.check.describe import Report
+from jaxtrain.check.layout import (
+    Layout,
+    batch_layout,
+    draw,
+    most_split,
+    parameter_layouts,
+    shape_text,
+    split_text,
+)
 from jaxtrain.config import CheckRequest
 from jaxtrain.report import sparkline
 from jaxtrain.setup import Run
@@ -34,7 +45,7 @@ def config_lines(request: CheckRequest) -> list[str]:
 
 def report_lines(run: Run, report: Report) -> list[str]:
     """The report for a person."""
-    steps, model, devices = report["steps"], report["model"], report["devices"]
+    steps, model = report["steps"], report["model"]
     schedule = report["schedule"]
     rates = [point["rate"] for point in schedule["points"]]
     lines = _data_lines(run, report)
@@ -45,6 +56,7 @@ def report_lines(run: Run, report: Report) -> list[str]:
             f"{steps['per_epoch']:g} steps; {counted(steps['evaluations'], 'evaluation')}, "
             f"{counted(steps['checkpoints'], 'checkpoint')}",
         ),
+        field("evaluation", _evaluation(report["evaluation"])),
         field("schedule", f"{run.config.schedule.name} {sparkline(rates, len(rates))}"),
         field("", "first {first:g}, highest {highest:g}, last {last:g}".format(**schedule)),
         *_layer_lines(model["layers"]),
@@ -55,12 +67,15 @@ def report_lines(run: Run, report: Report) -> list[str]:
         ),
         field(
             "memory",
-            f"parameters {model['parameter_bytes']:,} bytes, other variables "
-            f"{model['other_variable_bytes']:,}, optimizer {model['optimizer_bytes']:,}, on each "
-            "device; activations unknown",
+            "parameters {parameters:,} bytes, other variables {other_variables:,}, optimizer "
+            "{optimizer:,}, on each device; activations unknown".format(**report["memory"]),
         ),
-        field("devices", _devices(devices)),
+        field("devices", _devices(report["devices"])),
     ]
+    if report["hosts"]["count"] > 1:
+        lines.append(field("hosts", _hosts(report["hosts"], run.plan.batch_size)))
+    if run.mesh.size > 1:
+        lines += _layout_lines(run, report["memory"]["optimizer"])
     if "batch" in report:
         lines += _batch_lines(run, report["batch"])
     return lines
@@ -99,21 +114,100 @@ def _layer_lines(layers: list[Report]) -> list[str]:
         for layer in layers
     ]
     rows = [("layer", "kind", "output", "parameters", "FLOPs"), *rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for name, kind, output, parameters, flops in rows:
-        left = f"{name:<{widths[0]}}  {kind:<{widths[1]}}  {output:<{widths[2]}}"
-        lines.append(field("", f"{left}  {parameters:>{widths[3]}}  {flops:>{widths[4]}}"))
-    return lines
+    return [field("", line) for line in table(rows, "<<<>>")]
+
+
+def _evaluation(evaluation: Report) -> str:
+    batches = evaluation["batches"]
+    text = (
+        f"{counted(evaluation['examples'], 'image')} in {batches:,} "
+        f"batch{'' if batches == 1 else 'es'} of {evaluation['rows']:,}"
+    )
+    if evaluation["padding"]:
+        text += f", of which {counted(evaluation['padding'], 'row')} of the last are padding"
+    return text
 
 
 def _devices(devices: Report) -> str:
-    text = f"{devices['count']}: {devices['rows_each']} images a step on each"
+    axes = ", ".join(f"{axis}={size}" for axis, size in devices["mesh"].items() if size > 1)
+    mesh = f" ({axes})" if axes else ""
+    text = f"{devices['count']:,}{mesh}: {devices['rows_each']} images a step on each"
     if devices["accumulate"] > 1:
         text += f", in {devices['accumulate']} parts one after the other"
     if devices["steps_per_call"] > 1:
         text += f"; up to {devices['steps_per_call']} steps in one go"
     return text
+
+
+def _hosts(hosts: Report, batch_size: int) -> str:
+    rows = [f"{count:,}" for count in sorted(set(hosts["rows"]))]
+    text = (
+        f"{hosts['count']:,} of {counted(hosts['devices_each'], 'device')}: "
+        f"{' or '.join(rows)} of a step's {batch_size:,} images on each"
+    )
+    if sum(hosts["rows"]) > batch_size:
+        text += ", some on several"
+    return text
+
+
+def _layout_lines(run: Run, optimizer_bytes: int) -> list[str]:
+    """How each parameter lies on the devices; a drawing of the most split one and of the batch."""
+    parameters, batch = parameter_layouts(run), batch_layout(run)
+    weight = most_split(parameters)
+    lines = ["every parameter is replicated"]
+    if weight.parts > 1:
+        rows = [
+            (one.name, shape_text(one.shape), split_text(one.split), f"{one.bytes_each:,}")
+            for one in parameters
+        ]
+        rows = [("parameter", "shape", "split", "bytes on each device"), *rows]
+        rows.append(("optimizer, in all", "", "", f"{optimizer_bytes:,}"))
+        lines = [*table(rows, "<<<>"), *_drawn(weight)]
+    lines += _drawn(batch) if batch.parts > 1 else ["the batch is replicated"]
+    return [field("" if number else "layout", line) for number, line in enumerate(lines)]
+
+
+def topology_lines(step: Report) -> list[str]:
+    """What the TPU compiler says that a step takes on each device."""
+    parts = step["flops_parts"]
+    of_what = "one of its parts and the update" if parts > 1 else "a step"
+    rows = [(one["kind"], f"{one['count']:,}", f"{one['bytes']:,}") for one in step["collectives"]]
+    lines = [
+        f"{step['name']} ({step['device_kind']}): compiled in {step['seconds']:.0f} s; on each "
+        "device:",
+        "{total:,} bytes: arguments {arguments:,}, temporaries {temporaries:,},".format(
+            **step["memory"]
+        ),
+        "outputs {outputs:,}, of which {aliased:,} in the arguments' place".format(
+            **step["memory"]
+        ),
+        f"{step['flops']:,.0f} FLOPs for {of_what}",
+        *table([("collectives of a step", "count", "bytes"), *rows], "<>>"),
+    ]
+    if not rows:
+        lines[-1] = "no collectives"
+    return [field("" if number else "topology", line) for number, line in enumerate(lines)]
+
+
+def _drawn(one: Layout) -> list[str]:
+    parts = f"{one.parts:,} parts of {shape_text(one.part)}, on devices"
+    return [f"{one.name} ({split_text(one.split)}): {parts}", *draw(one)]
+
+
+def table(rows: Sequence[Sequence[str]], aligned: str) -> list[str]:
+    """Rows of a table as lines.
+
+    Args:
+        rows: the texts of each, the heading first.
+        aligned: `<` or `>` for each column.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            f"{text:{side}{width}}" for text, side, width in zip(row, aligned, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _batch_lines(run: Run, batch: Report) -> list[str]:

@@ -106,17 +106,21 @@ def check_request(given: Given) -> CheckRequest:
     """The request of `jaxtrain check`.
 
     Raises:
-        UsageError: no config, a bad one, a bad number, or no place for the picture.
+        UsageError: no config, a bad one, a bad number, flags that contradict each other, or no
+            place for the picture.
     """
     if given.flags["config"] is None:
         raise UsageError(_no_config())
     recipe = load_recipe(given.flags["config"])
     config, sources = resolve(recipe, given.overrides)
+    devices = _whole("devices", given.flags["devices"], least=1)
     return CheckRequest(
         config=config,
         config_name=recipe.name,
         sources=sources,
-        devices=_whole("devices", given.flags["devices"], least=1),
+        devices=devices,
+        hosts=_hosts(_whole("hosts", given.flags["hosts"], least=1), devices),
+        topology=_topology(given.flags["topology"], devices),
         batch=_whole("batch", given.flags["batch"], least=1),
         preview=_picture("preview", given.flags["preview"]),
         print_config=bool(given.flags["print_config"]),
@@ -168,6 +172,26 @@ def _processes(given: Given) -> Processes:
         num_processes=count,
         process_id=index,
     )
+
+
+def _hosts(hosts: int | None, devices: int | None) -> int | None:
+    """How many hosts hold these devices, if it can be."""
+    if hosts is None:
+        return None
+    if devices is None:
+        raise UsageError(f"--hosts={hosts} needs --devices=N, the number of devices of them all")
+    if devices % hosts:
+        raise UsageError(
+            f"--devices={devices} does not divide over --hosts={hosts}: every host has as many"
+        )
+    return hosts
+
+
+def _topology(text: str | None, devices: int | None) -> str | None:
+    """The name of a TPU slice, which says itself how many devices there are."""
+    if text is not None and devices is not None:
+        raise UsageError(f"--topology={text} says how many devices there are; drop --devices")
+    return text
 
 
 def _no_config() -> str:

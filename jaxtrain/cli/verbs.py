@@ -103,12 +103,19 @@ VERBS = {
         examples=(
             "jaxtrain check --config=mnist_mlp",
             "jaxtrain check --config=mnist_mlp --devices=8 --batch=1",
+            "jaxtrain check --config=mnist_mlp --topology=v5e:2x2",
             "jaxtrain check --config=mnist_mlp --config.data.augment='pad_crop(2)' "
             "--preview=examples.png",
         ),
         flags=(
             _CONFIG,
             Flag("devices", "N", "check for N devices instead of those of this machine"),
+            Flag("hosts", "M", "how many hosts hold those N devices; 1 unless said"),
+            Flag(
+                "topology",
+                "v5e:4x8",
+                "compile the step for that TPU slice, here, and show what it needs there",
+            ),
             Flag("batch", "STEP", "show the examples of that step's batch"),
             Flag(
                 "preview",

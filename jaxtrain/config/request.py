@@ -106,6 +106,8 @@ class CheckRequest:
         config_name: stem of the config's file.
         sources: as in `TrainRequest`.
         devices: number of devices to check for; None: those that are here.
+        hosts: number of hosts that hold those devices, as many each; None: one.
+        topology: TPU slice to check for instead, and to compile the step for; None: none.
         batch: step whose batch to show; None: none.
         preview: file for a picture of that batch, or of the first; None: none.
         print_config: show every key with its value, its source and its meaning.
@@ -116,6 +118,8 @@ class CheckRequest:
     config_name: str
     sources: Mapping[str, str]
     devices: int | None
+    hosts: int | None
+    topology: str | None
     batch: int | None
     preview: Path | None
     print_config: bool

@@ -1,0 +1,170 @@
+"""What `check` says of meshes, hosts and evaluations; eight CPU devices are here."""
+
+import json
+
+import pytest
+
+from jaxtrain.check import check
+from jaxtrain.cli.requests import check_request
+from jaxtrain.cli.words import read_words
+from jaxtrain.errors import UsageError
+
+WIDE = ["--config.model.mlp.hidden_sizes=10000,10000", "--config.train.batch_size=64"]
+TENSOR = ["--config.parallel.mesh=data=-1,model=2", "--config.parallel.rules=tensor"]
+FSDP = ["--config.parallel.mesh=fsdp=-1", "--config.parallel.rules=fsdp"]
+
+
+def request(*words):
+    _, given = read_words(["check", "--config=mnist_mlp", *words])
+    return check_request(given)
+
+
+def said(*words):
+    """The report's lines, at least one; and what `--json` says."""
+    text, status = check(request(*words))
+    told, same_status = check(request(*words, "--json"))
+    report = json.loads(told)
+    assert status == same_status == (0 if report["ok"] else 2)
+    return text.splitlines(), report
+
+
+def field(lines, name):
+    """The lines of one field of the report, without its name."""
+    first = next(n for n, line in enumerate(lines) if line.startswith(f"{name} "))
+    last = next(n for n in range(first + 1, len(lines)) if lines[n][:1] != " ")
+    return [line[12:] for line in lines[first:last]]
+
+
+def test_a_model_that_is_split_over_devices():
+    lines, report = said(*WIDE, *TENSOR)
+    assert field(lines, "devices") == [
+        "8 (data=4, model=2): 16 images a step on each; up to 10 steps in one go"
+    ]
+    assert report["devices"]["mesh"] == {"data": 4, "fsdp": 1, "model": 2}
+    shown = field(lines, "layout")
+    assert shown[0].split() == ["parameter", "shape", "split", "bytes", "on", "each", "device"]
+    rows = {line.split()[0]: line.split()[1:] for line in shown[1:7]}
+    assert rows["hidden_1/kernel"] == ["10000x10000", "-,model", "200,000,000"]
+    assert rows["hidden_0/bias"] == ["10000", "model", "20,000"]
+    assert shown[8:13] == [
+        "hidden_1/kernel (-,model): 2 parts of 10000x5000, on devices",
+        "     0-4999     5000-9999",
+        " ┌────────────┬────────────┐",
+        " │ 0, 2, 4, 6 │ 1, 3, 5, 7 │",
+        " └────────────┴────────────┘",
+    ]
+    assert shown[13] == "batch (data,-,-,-): 4 parts of 16x28x28x1, on devices"
+    assert [line.strip() for line in shown[15:19]] == [
+        "0-15 │ 0-1 │",
+        "16-31 │ 2-3 │",
+        "32-47 │ 4-5 │",
+        "48-63 │ 6-7 │",
+    ]
+    assert max(map(len, shown)) <= 68
+    weights = [784 * 10000, 10000, 10000 * 10000, 10000, 10000 * 10, 10]
+    assert report["memory"]["parameters"] == sum(weights) * 4 // 2
+    # Adam: two numbers a parameter, and a counter.
+    assert report["memory"]["optimizer"] == sum(weights) * 4 + 4
+    assert report["memory"]["activations"] is None
+    assert report["model"]["parameter_bytes"] == sum(weights) * 4
+    kernel = {one["name"]: one for one in report["model"]["arrays"]}["hidden_1/kernel"]
+    assert (kernel["split"], kernel["bytes_each"]) == ([[], ["model"]], 200_000_000)
+    weight, batch = report["layout"]["weight"], report["layout"]["batch"]
+    assert (weight["name"], weight["devices"]) == (
+        "hidden_1/kernel",
+        [[[0, 2, 4, 6], [1, 3, 5, 7]]],
+    )
+    assert (batch["part"], batch["devices"][3]) == ([16, 28, 28, 1], [[6, 7]])
+
+
+def test_a_model_that_is_on_every_device():
+    lines, report = said()
+    assert field(lines, "layout")[:2] == [
+        "every parameter is replicated",
+        "batch (data,-,-,-): 8 parts of 16x28x28x1, on devices",
+    ]
+    assert report["memory"]["parameters"] == report["model"]["parameter_bytes"]
+    assert not [line for line in lines if line.startswith("hosts")]
+
+
+def test_one_device_has_no_layout():
+    lines, report = said("--devices=1")
+    assert not [line for line in lines if line.startswith(("layout", "hosts"))]
+    assert field(lines, "devices")[0].startswith("1: 128 images a step on each")
+    assert report["layout"]["batch"]["devices"] == [[[0]]]
+
+
+def test_a_pod():
+    words = ["--config.model.mlp.hidden_sizes=4096,4096", "--config.train.batch_size=1024"]
+    lines, report = said("--devices=256", "--hosts=32", *words, *FSDP)
+    assert field(lines, "devices")[0].startswith("256 (fsdp=256): 4 images a step on each")
+    assert field(lines, "hosts") == ["32 of 8 devices: 32 of a step's 1,024 images on each"]
+    assert report["hosts"] == {"count": 32, "devices_each": 8, "rows": [32] * 32}
+    shown = field(lines, "layout")
+    assert max(map(len, shown)) <= 68
+    assert len(shown) < 40
+    assert report["layout"]["weight"]["split"] == [[], ["fsdp"]]
+    # The 10 biases of the head do not divide.
+    assert report["memory"]["parameters"] == 4 * (
+        (784 * 4096 + 4096 * 4096 + 4096 * 10 + 2 * 4096) // 256 + 10
+    )
+
+
+@pytest.mark.parametrize(
+    ("mesh", "hosts", "rows", "text"),
+    [
+        ("data=-1", 8, [16] * 8, "8 of 4 devices: 16 of a step's 128 images on each"),
+        # Both hosts of a row of eight devices along `model` hold the same images.
+        ("data=4,model=8", 8, [32] * 8, "8 of 4 devices: 32 of a step's 128 images on each, some"),
+        ("data=16,model=2", 1, [128], None),
+    ],
+)
+def test_rows_of_each_host(mesh, hosts, rows, text):
+    rules = "tensor" if "model" in mesh else "replicated"
+    words = [f"--config.parallel.mesh={mesh}", f"--config.parallel.rules={rules}"]
+    lines, report = said("--devices=32", f"--hosts={hosts}", *words)
+    assert report["hosts"]["rows"] == rows
+    assert [line for line in lines if line.startswith("hosts")] == (
+        [] if text is None else [f"hosts       {text}" + " on several" * text.endswith("some")]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--devices=1"], "10,000 images in 10 batches of 1,000"),
+        (
+            ["--devices=32"],
+            "10,000 images in 10 batches of 1,024, of which 240 rows of the last are padding",
+        ),
+        (["--config.eval.batch_size=20000"], "10,000 images in 1 batch of 10,000"),
+    ],
+)
+def test_batches_of_an_evaluation(words, text):
+    lines, report = said(*words)
+    assert field(lines, "evaluation") == [text]
+    told = report["evaluation"]
+    assert told["batches"] * told["rows"] == told["examples"] + told["padding"]
+    assert told["rows_each"] * report["devices"]["count"] == told["rows"]
+
+
+def test_what_does_not_divide_is_the_verdict():
+    lines, report = said("--devices=256")
+    assert len(lines) == 1
+    assert report["verdict"].startswith(
+        "would fail: train.batch_size=128 does not divide over 256 devices"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--devices=32", "--hosts=5"], "--devices=32 does not divide over --hosts=5"),
+        (["--hosts=2"], "--hosts=2 needs --devices=N"),
+        (["--devices=8", "--topology=v5e:2x4"], "drop --devices"),
+        (["--devices=8", "--hosts=0"], "must be a whole number, 1 or more"),
+    ],
+)
+def test_flags_that_do_not_go_together(words, text):
+    with pytest.raises(UsageError, match=text):
+        request(*words)
