@@ -217,7 +217,7 @@ def _reason(error: Exception) -> str:
 
     if isinstance(error, auth.DefaultCredentialsError | auth.RefreshError):
         return (
-            f"cannot be used: no credentials ({one_line(error)[:100]}); run "
+            f"cannot be used: no credentials ({one_line(error).partition('. ')[0][:150]}); run "
             "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
         )
     if isinstance(error, _exceptions().NotFound):
