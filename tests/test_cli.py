@@ -197,7 +197,10 @@ def test_refused_override(calls: Calls, capsys: Captured, words: list[str], mess
         (["train", "--config="], "--config needs a value: --config=FILE"),
         (["train", CONFIG, "--workdir"], "--workdir needs a value"),
         (["train", CONFIG, "--workdir", "--fresh"], "--workdir needs a value: --workdir=DIR"),
-        (["train", CONFIG, "--workdir=s3://a/b"], "s3://a/b must be a local folder, or one in a buck"),
+        (
+            ["train", CONFIG, "--workdir=s3://a/b"],
+            "s3://a/b must be a local folder, or one in a buck",
+        ),
         (["train", "--workdir=none"], "--workdir=none holds no config.json to go on with; give"),
         (["train", CONFIG, "stray"], "stray word 'stray'; train takes only flags, see 'jaxtrain t"),
         (["train", CONFIG, "train"], "stray word 'train'"),
@@ -547,6 +550,14 @@ def test_stopped_is_no_error(calls: Calls, capsys: Captured) -> None:
     calls.act = raising(errors.Stopped("stopped after step 3 of 10"))
     assert cli.main(["train", CONFIG]) == 75
     assert capsys.readouterr() == ("", "jaxtrain: stopped after step 3 of 10\n")
+
+
+def test_only_the_first_process_says_that_all_have_stopped(calls: Calls, capsys: Captured) -> None:
+    error = errors.Stopped("stopped after step 3 of 10")
+    error.process = 1
+    calls.act = raising(error)
+    assert cli.main(["train", CONFIG]) == 75
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_fault_of_ours_keeps_its_traceback(calls: Calls, capsys: Captured) -> None:

@@ -76,9 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _command(words)
     except JaxtrainError as error:
-        kind = "" if isinstance(error, Stopped) else "error: "
-        who = "" if error.process is None else f"process {error.process}: "
-        _write(sys.stderr, f"jaxtrain: {kind}{who}{' '.join(str(error).splitlines())}\n")
+        stopped = isinstance(error, Stopped)
+        if not stopped or error.process is None:  # all stop together, and the first says so
+            kind = "" if stopped else "error: "
+            who = "" if error.process is None else f"process {error.process}: "
+            _write(sys.stderr, f"jaxtrain: {kind}{who}{' '.join(str(error).splitlines())}\n")
         return error.status
     except KeyboardInterrupt:
         _write(sys.stderr, "jaxtrain: interrupted\n")

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "launch_local.sh"
-WAIT_SECONDS = 30
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "launch_local.sh"
+PROGRAM = ROOT / "tests" / "parallel" / "processes_program.py"
+WAIT_SECONDS = 60
 # Says its number, and where its process is, once it is ready.
 READY = "echo $$ >pid.$JAX_PROCESS_ID.new; mv pid.$JAX_PROCESS_ID.new pid.$JAX_PROCESS_ID"
 
@@ -239,9 +242,37 @@ def test_a_signal_at_the_very_start_is_not_lost() -> None:
 
 def test_what_a_process_leaves_behind_keeps_nobody() -> None:
     begun = time.monotonic()
-    done = shell(1, "sleep 25 >/dev/null & exit 0")
+    done = shell(1, "sleep 45 >/dev/null & exit 0")
     assert done.returncode == 0
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 40
+
+
+def program(scenario: str) -> list[str]:
+    """The command of a process that works together with others, by the real command line."""
+    words = ["train", "--config=mnist_mlp", "--config.parallel.peer_timeout_seconds=10"]
+    return [sys.executable, str(PROGRAM), scenario, *words]
+
+
+def test_processes_of_jaxtrain_find_each_other() -> None:
+    done = launch("2", "--", *program("normal"))
+    assert (done.returncode, done.stdout) == (0, '{"count": 2}\n')
+    lines = [line for line in done.stderr.splitlines() if "[Gloo]" not in line]
+    assert sorted(lines) == ["[0] by Python", "[1] by Python"]
+
+
+def test_a_killed_process_0_is_named_by_all_who_see_it() -> None:
+    command = [SCRIPT, "2", "--", *program("endless")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        launcher = Running(process, 2)
+        os.kill(launcher.pids[0], signal.SIGKILL)
+        status, _, err = launcher.end()
+    assert status == 137
+    assert sorted(line for line in err.splitlines() if "[Gloo]" not in line) == [
+        "[1] jaxtrain: error: process 1: process 0 of 2 was lost: it ended without a word; run the "
+        "same command again",
+        "[1] last words",
+        "launch_local: process 0 was killed by SIGKILL",
+    ]
 
 
 @pytest.mark.parametrize(
