@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,9 @@ TPU = ROOT / "scripts" / "tpu.sh"
 STAND_IN = Path(__file__).with_name("stand_in_gcloud.py")
 TIMEOUT_SECONDS = 300
 Completed = subprocess.CompletedProcess[str]
+
+# Spaces, quotes of both kinds, and all that a shell would take for its own.
+HARD = ["--config.data.augment=flip|pad_crop(4)", '--note=it\'s "$HOME"  `x` \\ * & ;', "--empty="]
 
 # Where JAX asks for the number of the worker.
 CURL = """#!/bin/sh
@@ -183,6 +186,13 @@ class Cloud:
         with self.start(*words, **options) as process:
             return finish(process)
 
+    def follow(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        """Starts a run and follows it; it is there, and so is the log, when this returns."""
+        process = self.start("train", "--config=mnist_mlp", "--follow", *words, **environment)
+        self.wait_for("run/log", "words")
+        wait_until(lambda: any("worker.sh logs" in call[-1] for call in self.calls()))
+        return process
+
     def calls(self) -> list[list[str]]:
         """The words of every call of gcloud so far, without `compute tpus`."""
         path = self.folder / "calls.jsonl"
@@ -229,3 +239,21 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
 def write_script(path: Path, text: str) -> None:
     path.write_text(text)
     path.chmod(0o755)
+
+
+def error(done: Completed, status: int) -> str:
+    """The one line of an error of tpu.sh."""
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("tpu.sh: error: ")
+    return done.stderr.removeprefix("tpu.sh: error: ").strip()
+
+
+def processes_in(folder: Path) -> Iterator[int]:
+    """Processes that run in a folder."""
+    for path in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if path.readlink() == folder:
+                yield int(path.parent.name)
+        except OSError:
+            continue
