@@ -24,7 +24,7 @@ from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.mesh import within_memory
 from jaxtrain.parallel.processes import peers
 from jaxtrain.parallel.processes.peers import Peers
-from jaxtrain.parallel.stop import StopRequest
+from jaxtrain.parallel.stop import SECOND_SIGNAL_STATUS, StopRequest
 from jaxtrain.report import QuietReporter, Reporter
 from jaxtrain.session import Metrics, Record, SentCall, Session
 from jaxtrain.setup import Run
@@ -52,7 +52,7 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
             _reporting(run, opened, everybody) as reporter,
             StopRequest(
                 on_first=lambda: reporter.message("stopping soon; a second signal stops now"),
-                on_second=reporter.close,
+                on_second=lambda: _leave_at_once(reporter, everybody),
             ) as stop,
         ):
             everybody.before_exit(reporter.close)
@@ -112,6 +112,12 @@ def _reporting(run: Run, opened: workdir.Workdir, everybody: Peers) -> Reporter:
         total_steps=run.plan.total_steps,
         batch_size=run.config.train.batch_size,
     )
+
+
+def _leave_at_once(reporter: Reporter, everybody: Peers) -> None:
+    """What is to be done before a second signal ends this process, and with it all others."""
+    reporter.close()
+    everybody.tell(SECOND_SIGNAL_STATUS, "left at a second signal, without saving")
 
 
 def _say_what_next(run: Run, path: files.AnyPath, result: Metrics, reporter: Reporter) -> None:
