@@ -79,6 +79,8 @@ def tpu_devices(name: str) -> Sequence[jax.Device]:
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     jax.config.update("jax_platforms", "cpu")
+    # What is compiled for devices that are not here cannot be read again.
+    jax.config.update("jax_enable_compilation_cache", False)
     options: dict[str, object] = {}
     if match[1] == "v4":
         options["chip_config_name"] = "megacore"  # as JAX has it there: one device a chip
@@ -123,7 +125,7 @@ def compile_step(run: Run, name: str) -> CompiledStep:
         with futures.ThreadPoolExecutor(1) as pool:
             program = pool.submit(lowered.compile).result()
     except jax.errors.JaxRuntimeError as error:
-        raise _refused(run, name, one_line(error)) from error
+        raise _refused(run, name, one_line(error), resident=form.resident) from error
     memory, costs, text = program.memory_analysis(), program.cost_analysis(), program.as_text()
     assert memory is not None
     assert costs is not None
@@ -143,14 +145,17 @@ def _unknown(name: str, what: str) -> UsageError:
     return UsageError(f"--topology={name} {what}; as in {_EXAMPLES}")
 
 
-def _refused(run: Run, name: str, words: str) -> UsageError:
+def _refused(run: Run, name: str, words: str, *, resident: bool) -> UsageError:
+    """What the compiler says of a step that it does not compile, and what to do."""
     if "RESOURCE_EXHAUSTED" not in words:
         return UsageError(f"the step cannot be compiled for {name}: {words[:300]}")
     said = words.partition("RESOURCE_EXHAUSTED: ")[2][:300]
     fixes = ["lower train.batch_size", "raise train.accumulate"]
-    shape = run.mesh.shape
-    if shape["data"] == run.mesh.size and run.mesh.size > 1:
-        fixes.append("split the model with parallel.mesh=fsdp=-1 and parallel.rules=fsdp")
+    if resident:
+        fixes.append("set data.cache=memory")
+    if run.mesh.size == run.mesh.shape["data"] > 1:
+        jit = "parallel.mode=jit, " if run.config.parallel.mode != "jit" else ""
+        fixes.append(f"split the model with {jit}parallel.mesh=fsdp=-1 and parallel.rules=fsdp")
     return UsageError(
         f"the step does not fit a device of {name}: {said.rstrip('.')}; "
         f"{', '.join(fixes[:-1])} or {fixes[-1]}"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from jaxtrain.check import check
+from jaxtrain.check.text import topology_lines
 from jaxtrain.cli.requests import check_request
 from jaxtrain.cli.words import read_words
 from jaxtrain.errors import UsageError
@@ -168,3 +169,29 @@ def test_what_does_not_divide_is_the_verdict():
 def test_flags_that_do_not_go_together(words, text):
     with pytest.raises(UsageError, match=text):
         request(*words)
+
+
+def test_flops_of_accumulated_parts():
+    """The compiler counts one turn of a loop."""
+    step = {
+        "name": "v5e:2x2",
+        "device_kind": "TPU v5 lite",
+        "seconds": 6.2,
+        "memory": {
+            "total": 1500,
+            "arguments": 1000,
+            "temporaries": 400,
+            "outputs": 900,
+            "aliased": 800,
+        },
+        "flops": 12345.0,
+        "flops_parts": 4,
+        "collectives": [],
+    }
+    assert topology_lines(step) == [
+        "topology    v5e:2x2 (TPU v5 lite): compiled in 6 s; on each device:",
+        "            1,500 bytes: arguments 1,000, temporaries 400,",
+        "            outputs 900, of which 800 in the arguments' place",
+        "            12,345 FLOPs for one of its parts and the update",
+        "            no collectives",
+    ]
