@@ -170,7 +170,7 @@ def _layout_lines(run: Run, optimizer_bytes: int) -> list[str]:
 def topology_lines(step: Report) -> list[str]:
     """What the TPU compiler says that a step takes on each device."""
     parts = step["flops_parts"]
-    of_what = "one of its parts and the update" if parts > 1 else "a step"
+    of_what = f"one of a step's {parts} parts and the update" if parts > 1 else "a step"
     rows = [(one["kind"], f"{one['count']:,}", f"{one['bytes']:,}") for one in step["collectives"]]
     lines = [
         f"{step['name']} ({step['device_kind']}): compiled in {step['seconds']:.0f} s; on each "

@@ -40,6 +40,7 @@ def entry() -> NoReturn:
     # Until a run takes signals itself there is nothing to save. An exception in the middle of a
     # library's import or callback would be swallowed or end as a crash.
     signal.signal(signal.SIGINT, _interrupted)
+    signal.signal(signal.SIGTERM, _terminated)
     _open_streams()
     status = main()
     if status:
@@ -50,6 +51,14 @@ def entry() -> NoReturn:
 def _interrupted(number: int, frame: types.FrameType | None) -> None:
     os.write(2, b"\njaxtrain: interrupted\n")
     os._exit(130)
+
+
+def _terminated(number: int, frame: types.FrameType | None) -> None:
+    """A machine that is taken away: whoever starts jobs again is to start this one, too."""
+    os.write(
+        2, b"\njaxtrain: stopped before there was anything to save; run the same command again\n"
+    )
+    os._exit(Stopped.status)
 
 
 def _open_streams() -> None:

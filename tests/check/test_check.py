@@ -192,6 +192,6 @@ def test_flops_of_accumulated_parts():
         "topology    v5e:2x2 (TPU v5 lite): compiled in 6 s; on each device:",
         "            1,500 bytes: arguments 1,000, temporaries 400,",
         "            outputs 900, of which 800 in the arguments' place",
-        "            12,345 FLOPs for one of its parts and the update",
+        "            12,345 FLOPs for one of a step's 4 parts and the update",
         "            no collectives",
     ]

@@ -1,5 +1,6 @@
 """Runs of several processes: the numbers of one, and an end for all when one ends."""
 
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,23 @@ def test_a_lost_process_ends_the_other(command: Command, number: int, said: str)
     assert said in message
     assert "\n" not in message
     assert "F0000" not in first.stderr
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
+
+
+def test_a_sigterm_before_the_run_is_set_up_asks_for_another_start(command: Command) -> None:
+    """The other process never comes, so that this one waits."""
+    with started(command, 2, "train", *LONG, absent=[1]) as processes:
+        wait_until(lambda: catches(processes[0].pid, signal.SIGTERM), processes)
+        processes[0].send_signal(signal.SIGTERM)
+        (first,) = ended(processes)
+    assert (first.returncode, first.stdout) == (75, "")
+    assert first.stderr.endswith("run the same command again\n")
 
 
 def test_processes_of_different_runs_are_refused(command: Command) -> None:
