@@ -131,7 +131,7 @@ def _evaluation(evaluation: Report) -> str:
 def _devices(devices: Report) -> str:
     axes = ", ".join(f"{axis}={size}" for axis, size in devices["mesh"].items() if size > 1)
     mesh = f" ({axes})" if axes else ""
-    text = f"{devices['count']:,}{mesh}: {devices['rows_each']} images a step on each"
+    text = f"{devices['count']:,}{mesh}: {devices['rows_each']:,} images a step on each"
     if devices["accumulate"] > 1:
         text += f", in {devices['accumulate']} parts one after the other"
     if devices["steps_per_call"] > 1:
