@@ -41,7 +41,7 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
     ):
         everybody.before_exit(console.close)
         parallel, moved = _parallel(config.parallel, request)
-        which = everybody.share("checkpoint", request.checkpoint)
+        which = everybody.broadcast("checkpoint", request.checkpoint)
         directory, model = _load(stored.path / "checkpoints", which, parallel)
         step = model.step
         split = _open_split(model, config.data, _split_name(request, config))

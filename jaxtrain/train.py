@@ -46,7 +46,7 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
     with peers.start(request.processes, config.parallel.peer_timeout_seconds) as everybody:
         run = setup.build(config)
         everybody.agree("the processes", setup.identity(run))
-        path = files.place(everybody.share("workdir", _choose_path(request, everybody)))
+        path = files.place(everybody.broadcast("workdir", _choose_path(request, everybody)))
         with (
             _opened(request, run, path, everybody) as opened,
             _reporting(run, opened, everybody) as reporter,
@@ -57,7 +57,7 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
         ):
             everybody.before_exit(reporter.close)
             reporter.message(f"workdir  {path}")
-            stored = everybody.share("result", json.dumps(opened.finished()))
+            stored = everybody.broadcast("result", json.dumps(opened.finished()))
             result: Metrics | None = json.loads(stored)
             if result is None:
                 with within_memory():
@@ -117,7 +117,7 @@ def _reporting(run: Run, opened: workdir.Workdir, everybody: Peers) -> Reporter:
 def _leave_at_once(reporter: Reporter, everybody: Peers) -> None:
     """What is to be done before a second signal ends this process, and with it all others."""
     reporter.close()
-    everybody.tell(SECOND_SIGNAL_STATUS, "left at a second signal, without saving")
+    everybody.abort(SECOND_SIGNAL_STATUS, "left at a second signal, without saving")
 
 
 def _say_what_next(run: Run, path: files.AnyPath, result: Metrics, reporter: Reporter) -> None:

@@ -47,7 +47,7 @@ def stopped(peers: Peers) -> None:
 def agrees(peers: Peers) -> None:
     """All that is exchanged before the first step; what is refused goes to the file `said.K`."""
     peers.agree("config", {"same": "x" * 10**6})
-    assert peers.share("name", f"from {peers.index}") == "from 0"
+    assert peers.broadcast("name", f"from {peers.index}") == "from 0"
     peers.barrier("x")
     peers.prove_shared(Path())
     texts = {"equal": "1"} | ({"more": "2"} if peers.index == 1 else {})
@@ -101,7 +101,7 @@ def endless(peers: Peers) -> None:
 
 def tells(peers: Peers) -> None:
     if peers.index == 1:
-        peers.tell(130, "left at a second signal")
+        peers.abort(130, "left at a second signal")
         os._exit(130)
     together(peers)
 

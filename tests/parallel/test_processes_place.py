@@ -53,7 +53,7 @@ def test_alone_at_no_cost() -> None:
     begun = time.perf_counter()
     with start(Processes(), 60) as peers:
         assert (peers.index, peers.count, peers.is_first) == (0, 1, True)
-        assert peers.share("x", "text") == "text"
+        assert peers.broadcast("x", "text") == "text"
         peers.agree("x", {"a": "b"})
         peers.barrier("x")
     assert time.perf_counter() - begun < 0.1

@@ -91,10 +91,10 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
         return [f.result(WAIT_SECONDS) for f in [pool.submit(call) for call in calls]]
 
 
-def exchange(rooms: list[Room], name: str, *texts: str) -> list[list[str]]:
+def all_gather(rooms: list[Room], name: str, *texts: str) -> list[list[str]]:
     return together(
         *(
-            lambda r=room, t=text: r.exchange(name, t)
+            lambda r=room, t=text: r.all_gather(name, t)
             for room, text in zip(rooms, texts, strict=True)
         )
     )
@@ -109,13 +109,13 @@ def test_what_each_gives_is_given_to_all_in_their_order(meet: Meet, count: int) 
     rooms = meet(count).rooms()
     for turn in ("a", "b"):
         texts = [f"{turn}{room.index}" for room in rooms]
-        assert exchange(rooms, "x", *texts) == [texts] * count
+        assert all_gather(rooms, "x", *texts) == [texts] * count
 
 
 def test_a_text_may_be_long_and_hold_anything(meet: Meet) -> None:
     rooms = meet(2).rooms()
     texts = ["é\n\0'" * 10**6, ""]
-    assert exchange(rooms, "x", *texts) == [texts] * 2
+    assert all_gather(rooms, "x", *texts) == [texts] * 2
 
 
 def test_processes_at_different_places_are_a_fault(meet: Meet) -> None:
@@ -123,8 +123,8 @@ def test_processes_at_different_places_are_a_fault(meet: Meet) -> None:
     with futures.ThreadPoolExecutor(1) as pool:
         pool.submit(member.exchange, "b", "")
         with pytest.raises(RuntimeError, match="process 1 is at '1 b', process 0 at '1 a'"):
-            hub.exchange("a", "")
-        hub.tell(End(1, "x", 0))
+            hub.all_gather("a", "")
+        hub.abort(End(1, "x", 0))
         member._answers.put({"all": []})  # type: ignore[attr-defined]  # or its thread would wait
 
 
@@ -133,7 +133,7 @@ def test_the_words_of_one_are_heard_by_all_others(meet: Meet, teller: int) -> No
     meeting = meet(3)
     rooms = meeting.rooms()
     end = End(3, "bad data", teller)
-    rooms[teller].tell(end)
+    rooms[teller].abort(end)
     others = {0, 1, 2} - {teller}
     if teller == 0:
         rooms[1].finish()  # here no process ends, which would end its connection
@@ -145,15 +145,15 @@ def test_the_words_of_one_are_heard_by_all_others(meet: Meet, teller: int) -> No
 def test_the_first_words_count(meet: Meet) -> None:
     meeting = meet(3)
     _, one, two = meeting.rooms()
-    one.tell(End(3, "first", 1))
-    two.tell(End(4, "second", 2))
+    one.abort(End(3, "first", 1))
+    two.abort(End(4, "second", 2))
     assert meeting.hear(0) == [End(3, "first", 1)]
 
 
 def test_a_common_end_is_no_loss(meet: Meet) -> None:
     meeting = meet(3)
     hub, *members = rooms = meeting.rooms()
-    exchange(rooms, "end", "", "", "")
+    all_gather(rooms, "end", "", "", "")
     together(*(room.finish for room in rooms))
     for member in members:
         member._hub.close()  # type: ignore[attr-defined]
@@ -185,7 +185,7 @@ def test_signs_of_life_are_enough(meet: Meet) -> None:
     rooms = meeting.rooms()
     time.sleep(3 * QUICK_SECONDS)
     assert meeting.ends == {0: [], 1: []}
-    assert exchange(rooms, "x", "a", "b") == [["a", "b"]] * 2
+    assert all_gather(rooms, "x", "a", "b") == [["a", "b"]] * 2
 
 
 @pytest.mark.parametrize("how", ["silent", "ended"])
@@ -290,7 +290,7 @@ def test_a_process_may_be_started_again_while_the_others_wait(meet: Meet) -> Non
     with meeting.stranger(hello(1, 2)):
         wait_for(lambda: meeting.hub._members)
     wait_for(lambda: not meeting.hub._members)
-    assert exchange(meeting.rooms(), "x", "a", "b") == [["a", "b"]] * 2
+    assert all_gather(meeting.rooms(), "x", "a", "b") == [["a", "b"]] * 2
     assert meeting.ends == {0: [], 1: []}
 
 
@@ -299,7 +299,7 @@ def test_strangers_are_sent_away(meet: Meet, line: bytes) -> None:
     meeting = meet(2)
     with meeting.stranger(line) as stranger:
         assert stranger.recv(1) == b""
-    assert exchange(meeting.rooms(), "x", "a", "b") == [["a", "b"]] * 2
+    assert all_gather(meeting.rooms(), "x", "a", "b") == [["a", "b"]] * 2
 
 
 # --- The wire and the relay.

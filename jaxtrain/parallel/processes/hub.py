@@ -56,7 +56,7 @@ class Hub(Room):
             missing = [k for k in range(1, self.count) if k not in self._members]
         if missing:
             end = End(7, self._never_started(missing), None)
-            self.tell(end)
+            self.abort(end)
             raise PeerLostError(end.words)
         self._send_all({"welcome": True})
 
@@ -71,7 +71,7 @@ class Hub(Room):
             "parallel.peer_timeout_seconds"
         )
 
-    def _exchange(self, name: str, text: str) -> list[str]:
+    def _gather_texts(self, name: str, text: str) -> list[str]:
         with self._changed:
             self._changed.wait_for(lambda: len(self._given) == self.count - 1)
             given, self._given = self._given, {}
@@ -82,7 +82,7 @@ class Hub(Room):
         self._send_all({"all": texts})
         return texts
 
-    def tell(self, end: End) -> None:
+    def abort(self, end: End) -> None:
         """See `Room`."""
         self._announce(end)
         self._wait_until_gone(GOODBYE_SECONDS)

@@ -82,12 +82,12 @@ class Member(Room):
         Connection(sock).send({"jaxtrain": "service"})
         return sock
 
-    def _exchange(self, name: str, text: str) -> list[str]:
+    def _gather_texts(self, name: str, text: str) -> list[str]:
         self._hub.send({"give": name, "text": text})
         texts: list[str] = self._answers.get()["all"]
         return texts
 
-    def tell(self, end: End) -> None:
+    def abort(self, end: End) -> None:
         """See `Room`."""
         self._telling = True
         self._hub.send({"end": end.status, "words": end.words})

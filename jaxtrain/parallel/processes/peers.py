@@ -83,7 +83,7 @@ class Peers:
             UsageError: they differ; raised on every process.
         """
 
-    def share(self, name: str, value: str | None) -> str:
+    def broadcast(self, name: str, value: str | None) -> str:
         """The first process's `value`, on all; the others' is not looked at.
 
         Args:
@@ -108,7 +108,7 @@ class Peers:
                 process.
         """
 
-    def tell(self, status: int, words: str) -> None:
+    def abort(self, status: int, words: str) -> None:
         """Makes all others leave with this status and these words: this process is about to."""
 
     def __enter__(self) -> Self:
@@ -155,7 +155,7 @@ class _Several(Peers):
         self._callbacks.append(callback)
 
     def agree(self, what: str, values: Mapping[str, str]) -> None:
-        first = json.loads(self.share(what, json.dumps(dict(values))))
+        first = json.loads(self.broadcast(what, json.dumps(dict(values))))
         difference = ""
         for name in sorted({*first, *values}):
             mine, other = values.get(name), first.get(name)
@@ -167,12 +167,12 @@ class _Several(Peers):
                 break
         self._raise_on_all(difference)
 
-    def share(self, name: str, value: str | None) -> str:
+    def broadcast(self, name: str, value: str | None) -> str:
         assert value is not None or not self.is_first
-        return self._room.exchange(name, (value or "") if self.is_first else "")[0]
+        return self._room.all_gather(name, (value or "") if self.is_first else "")[0]
 
     def barrier(self, name: str) -> None:
-        self._room.exchange(name, "")
+        self._room.all_gather(name, "")
 
     def prove_shared(self, folder: Any) -> None:
         text, file = secrets.token_hex(16), None
@@ -184,7 +184,7 @@ class _Several(Peers):
             if self.is_first:
                 file = folder / f".seen-by-all-{text[:8]}"
                 file.write_text(text)
-            name, text = self.share("nonce", file and f"{file.name} {text}").split()
+            name, text = self.broadcast("nonce", file and f"{file.name} {text}").split()
             self._raise_on_all("" if _reads(folder / name, text) else unseen)
         except OSError as error:
             raise UsageError(f"{folder} cannot be written: {error.strerror or error}") from error
@@ -194,12 +194,12 @@ class _Several(Peers):
 
     def _raise_on_all(self, complaint: str) -> None:
         """Raises the first complaint of a process, if there is one."""
-        for text in filter(None, self._room.exchange("complaints", complaint)):
+        for text in filter(None, self._room.all_gather("complaints", complaint)):
             raise UsageError(text)
 
-    def tell(self, status: int, words: str) -> None:
+    def abort(self, status: int, words: str) -> None:
         if self._speaks_first():
-            self._room.tell(End(status, words, self.index))
+            self._room.abort(End(status, words, self.index))
 
     def _speaks_first(self) -> bool:
         """From here on this process leaves for reasons of its own; False if it did already.
@@ -221,7 +221,7 @@ class _Several(Peers):
         else:
             if may_echo_a_loss(error):
                 time.sleep(self._timeout_seconds + PATIENCE_SECONDS)
-            self.tell(*last_words(error))
+            self.abort(*last_words(error))
         sign(error, self.index)
 
     def _finish(self) -> None:

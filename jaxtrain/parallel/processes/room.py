@@ -39,7 +39,7 @@ class Room(abc.ABC):
         count: how many there are.
         timeout_seconds: silence after which a process is lost.
         on_end: called in another thread when all have to leave, but not for this process's own
-            `tell`; need not return.
+            `abort`; need not return.
     """
 
     def __init__(
@@ -54,20 +54,20 @@ class Room(abc.ABC):
         self._closed = threading.Event()
         self._turn = 0
 
-    def exchange(self, name: str, text: str) -> list[str]:
+    def all_gather(self, name: str, text: str) -> list[str]:
         """Gives `text` to all processes, in the order of processes; all call it alike.
 
         It waits for as long as the others live.
         """
         self._turn += 1
-        return self._exchange(f"{self._turn} {name}", text)
+        return self._gather_texts(f"{self._turn} {name}", text)
 
     @abc.abstractmethod
-    def _exchange(self, name: str, text: str) -> list[str]:
-        """As `exchange`, with a name that occurs once."""
+    def _gather_texts(self, name: str, text: str) -> list[str]:
+        """As `all_gather`, with a name that occurs once."""
 
     @abc.abstractmethod
-    def tell(self, end: End) -> None:
+    def abort(self, end: End) -> None:
         """Makes all others leave, and waits a little until they know."""
 
     @abc.abstractmethod
