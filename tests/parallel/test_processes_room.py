@@ -121,7 +121,7 @@ def test_a_text_may_be_long_and_hold_anything(meet: Meet) -> None:
 def test_processes_at_different_places_are_a_fault(meet: Meet) -> None:
     hub, member = meet(2).rooms()
     with futures.ThreadPoolExecutor(1) as pool:
-        pool.submit(member.exchange, "b", "")
+        pool.submit(member.all_gather, "b", "")
         with pytest.raises(RuntimeError, match="process 1 is at '1 b', process 0 at '1 a'"):
             hub.all_gather("a", "")
         hub.abort(End(1, "x", 0))
