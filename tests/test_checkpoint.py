@@ -1,7 +1,9 @@
 import gc
+import itertools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -48,11 +50,15 @@ def abstract(devices: int = 1) -> TrainState:
     return on_mesh(jax.eval_shape(lambda: state(1)), data_mesh(jax.devices()[:devices]))
 
 
-def saved(directory, steps, keep=3, best_metric=None, accuracies=None):
-    with Checkpoints(directory, keep, best_metric) as checkpoints:
-        for number, step in enumerate(steps):
-            evaluated = None if accuracies is None else accuracies[number]
-            checkpoints.save(state(step), META, evaluated)
+def best(step):
+    return {"class_names": ["a", "b"], "best": {"step": step, "metric": "loss", "value": 0.5}}
+
+
+def saved(directory, steps, keep=3, bests=()):
+    """Saves some steps; `bests` are the best ones at each."""
+    with Checkpoints(directory, keep) as checkpoints:
+        for step, meta in itertools.zip_longest(steps, map(best, bests), fillvalue=META):
+            checkpoints.save(state(step), meta)
     return checkpoint.list_steps(directory)
 
 
@@ -78,8 +84,8 @@ def test_what_is_saved_comes_back_bit_for_bit_on_any_devices(tmp_path):
 def test_a_state_may_be_donated_as_soon_as_save_returns(tmp_path):
     overwrite = jax.jit(lambda s: jax.tree.map(lambda x: x * 0, s), donate_argnums=0)
     big = jax.device_put(state(1).replace(params={"w": jnp.ones((2000, 1000))}))
-    with Checkpoints(tmp_path, 3, None) as checkpoints:
-        checkpoints.save(big, META, None)
+    with Checkpoints(tmp_path, 3) as checkpoints:
+        checkpoints.save(big, META)
         overwritten = jax.block_until_ready(overwrite(big))
     target = on_mesh(jax.eval_shape(lambda: overwritten), data_mesh(jax.devices()[:1]))
     found = checkpoint.restore_state(tmp_path, 1, target)
@@ -97,28 +103,79 @@ def test_a_step_is_saved_once(tmp_path):
     assert os.stat(tmp_path / "3").st_mtime_ns == before
 
 
-@pytest.mark.parametrize(
-    ("metric", "values", "kept"),
-    [
-        ("accuracy", [0.1, 0.9, 0.2, 0.3, 0.4], [2, 4, 5]),
-        ("accuracy", [0.1, 0.9, 0.9, 0.3, 0.4], [2, 4, 5]),
-        ("loss", [3.0, 0.1, 2.0, 1.0, 1.0], [2, 4, 5]),
-    ],
+def test_the_best_and_the_last_both_survive(tmp_path):
+    assert saved(tmp_path, [1, 2, 3, 4, 5], 2, [1, 2, 2, 2, 2]) == [2, 4, 5]
+    assert saved(tmp_path, [6, 7], 1, [2, 2]) == [2, 7]
+    assert saved(tmp_path, [8, 9], 1, [8, 8]) == [8, 9]
+    assert saved(tmp_path, [10], 1) == [10]
+
+
+def test_a_step_that_turns_out_the_best_says_so_and_is_kept(tmp_path):
+    saved(tmp_path, [1], 1)
+    arrays = {path: path.stat().st_mtime_ns for path in (tmp_path / "1" / "model").rglob("*")}
+    with Checkpoints(tmp_path, 1) as checkpoints:
+        checkpoints.save(state(1, 2.0), {**best(1), "more": "é"}, overwrite=True)
+        assert arrays == {path: path.stat().st_mtime_ns for path in arrays}
+        meta = checkpoint.read_meta(tmp_path, 1)
+        assert (meta["best"], meta["more"], meta["step"]) == (best(1)["best"], "é", 1)
+        checkpoints.save(state(2), best(1))
+        checkpoints.save(state(3), best(1), overwrite=True)
+    assert checkpoint.list_steps(tmp_path) == [1, 3]
+    assert equal(checkpoint.restore_state(tmp_path, 1, abstract()), state(1))
+    assert equal(checkpoint.restore_state(tmp_path, 3, abstract()), state(3))
+
+
+STATE = """
+import os, pathlib, shutil, signal, sys
+import jax.numpy as jnp
+from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.errors import CheckpointError
+from jaxtrain.state import TrainState
+from jaxtrain.tasks import Interval
+
+folder = pathlib.Path(sys.argv[1])
+step, seed, params = jnp.int32(1), jnp.uint32(7), {"w": jnp.ones(3)}
+state = TrainState(step, seed, params, {}, (), Interval.empty(), None)
+"""
+
+# The state of these programs is not the one that was saved: nothing may look at its arrays.
+OVERWRITE = (
+    STATE.replace("{", "{{").replace("}", "}}")
+    + """
+def kill(*words):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with Checkpoints(folder, 1) as checkpoints:
+    os.{when} = kill
+    meta = {{"best": {{"step": 1, "metric": "loss", "value": 0.5}}}}
+    checkpoints.save(state, meta, overwrite=True)
+"""
 )
-def test_the_best_and_the_last_both_survive(tmp_path, metric, values, kept):
-    evaluated = [{metric: value} for value in values]
-    assert saved(tmp_path, [1, 2, 3, 4, 5], 2, metric, evaluated) == kept
 
 
-def test_the_best_survives_a_restart(tmp_path):
-    saved(tmp_path, [1, 2], 1, "accuracy", [{"accuracy": 0.9}, {"accuracy": 0.1}])
-    rest = [{"accuracy": 0.2}, None, {"accuracy": 0.3}]
-    assert saved(tmp_path, [3, 4, 5], 1, "accuracy", rest) == [1, 5]
+@pytest.mark.parametrize("when", ["fsync", "replace"])
+def test_a_kill_while_a_step_is_given_another_meta_loses_nothing(tmp_path, when):
+    """The only step; the process is gone before its new meta is in place."""
+    saved(tmp_path, [1], 1)
+    program = OVERWRITE.format(when=when)
+    found = subprocess.run([sys.executable, "-c", program, tmp_path], timeout=100, check=False)
+    assert found.returncode == -signal.SIGKILL
+    said = []
+    restored = checkpoint.restore_newest(tmp_path, abstract(), said.append)
+    assert equal(restored, state(1))
+    assert said == []
+    assert checkpoint.read_meta(tmp_path, 1)["best"] is None
+    with Checkpoints(tmp_path, 1) as checkpoints:
+        checkpoints.save(state(1), best(1), overwrite=True)
+    assert checkpoint.read_meta(tmp_path, 1)["best"] == best(1)["best"]
 
 
-def test_a_best_by_another_metric_makes_room(tmp_path):
-    saved(tmp_path, [1], 1, "accuracy", [{"accuracy": 0.9}])
-    assert saved(tmp_path, [2, 3], 1, "loss", [{"loss": 0.5}, {"loss": 0.6}]) == [2, 3]
+def test_a_meta_that_cannot_be_replaced_is_exit_5(tmp_path):
+    saved(tmp_path, [1], 1)
+    with Checkpoints(tmp_path, 1) as checkpoints:
+        (tmp_path / "1" / "meta" / "data.json").write_text("{")
+        with pytest.raises(CheckpointError, match="checkpoint of step 1 cannot be written to"):
+            checkpoints.save(state(1), best(1), overwrite=True)
 
 
 def test_best_is_beaten_only_by_better():
@@ -133,10 +190,10 @@ def test_best_is_beaten_only_by_better():
 def test_a_bad_model_is_never_saved(tmp_path, bad):
     saved(tmp_path, [1])
     with (
-        Checkpoints(tmp_path, 3, None) as checkpoints,
+        Checkpoints(tmp_path, 3) as checkpoints,
         pytest.raises(NonFiniteError, match="after step 2; this step is not saved"),
     ):
-        checkpoints.save(state(2, bad), META, None)
+        checkpoints.save(state(2, bad), META)
     assert checkpoint.list_steps(tmp_path) == [1]
 
 
@@ -223,10 +280,7 @@ def test_nothing_saved_yet(tmp_path):
 
 
 def test_names_of_steps(tmp_path):
-    with Checkpoints(tmp_path, 5, "accuracy") as checkpoints:
-        for step in (10, 20, 30):
-            best = {"step": 20, "metric": "accuracy", "value": 0.5}
-            checkpoints.save(state(step), {"best": best}, None)
+    saved(tmp_path, [10, 20, 30], 5, [20, 20, 20])
     assert checkpoint.resolve_step(tmp_path, "last") == 30
     assert checkpoint.resolve_step(tmp_path, "best") == 20
     assert checkpoint.resolve_step(tmp_path, "10") == 10
@@ -237,30 +291,23 @@ def test_names_of_steps(tmp_path):
 def test_a_folder_that_cannot_be_written_is_exit_5(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError) as caught:
-        Checkpoints(tmp_path / "file", 3, None)
+        Checkpoints(tmp_path / "file", 3)
     assert caught.value.status == 5
 
 
-FAILING_WRITE = """
-import os, pathlib, shutil, sys
-import jax.numpy as jnp
-from jaxtrain.checkpoint import Checkpoints
-from jaxtrain.errors import CheckpointError
-from jaxtrain.state import TrainState
-from jaxtrain.tasks import Interval
-
-folder = pathlib.Path(sys.argv[1])
-step, seed, params = jnp.int32(1), jnp.uint32(7), {"w": jnp.ones(3)}
-state = TrainState(step, seed, params, {}, (), Interval.empty(), None)
+FAILING_WRITE = (
+    STATE
+    + """
 try:
-    with Checkpoints(folder, 3, None) as checkpoints:
+    with Checkpoints(folder, 3) as checkpoints:
         shutil.rmtree(folder)
         folder.write_text("in the way")
-        checkpoints.save(state, {"class_names": []}, None)
+        checkpoints.save(state, {"class_names": [], "best": None})
 except CheckpointError as error:
     print(error, flush=True)
     os._exit(error.status)
 """
+)
 
 
 def test_a_failing_write_is_said_at_the_end(tmp_path):

@@ -30,13 +30,15 @@ def attempt(act):
 """
 
 SAVE = """
-with Checkpoints(folder, 1, "accuracy") as checkpoints:
-    checkpoints.save(state(1, split=True), META, {"accuracy": 0.5})
-    checkpoints.save(state(2, split=True), META, None)
-    checkpoints.save(state(2, split=True), META, {"accuracy": 0.9}, overwrite=True)
-    checkpoints.save(state(2, split=False, factor=3.0), META, None)  # it is saved already
-    checkpoints.save(state(3, split=False), META, {"accuracy": 0.1})
-    attempt(lambda: checkpoints.save(state(4, split=True, factor=np.nan), META, None))
+best = {"best": {"step": 2, "metric": "loss", "value": 0.5}}
+with Checkpoints(folder, 1) as checkpoints:
+    checkpoints.save(state(1, split=True), META)
+    checkpoints.save(state(2, split=True), META)
+    checkpoints.save(state(2, split=True), best, overwrite=True)
+    say(checkpoint.read_meta(folder, 2)["best"]["value"])
+    checkpoints.save(state(2, split=False, factor=3.0), best)  # it is saved already
+    checkpoints.save(state(3, split=False), best)
+    attempt(lambda: checkpoints.save(state(4, split=True, factor=np.nan), META))
 for split in (True, False):
     assert_is(checkpoint.restore_state(folder, 2, abstract(split=split)), 2, split=split)
     assert_is(checkpoint.restore_state(folder, 3, abstract(split=split)), 3, split=split)
@@ -53,15 +55,16 @@ for name in sys.argv[3].split(","):
 
 
 def save_here(folder: Path, *, split: bool) -> None:
-    with Checkpoints(folder, 3, None) as checkpoints:
+    with Checkpoints(folder, 3) as checkpoints:
         for step in (1, 2):
-            checkpoints.save(split_state.state(step, split=split), split_state.META, None)
+            checkpoints.save(split_state.state(step, split=split), split_state.META)
 
 
 def test_what_processes_save_is_restored_on_them_and_on_one(tmp_path: Path) -> None:
     said = run_processes(2, BEGIN + SAVE, tmp_path)
     for text in said:
-        bad, steps = text.splitlines()
+        value, bad, steps = text.splitlines()
+        assert value == "0.5"
         assert bad.startswith("NonFiniteError 4: a parameter is NaN or infinite after step 4")
         assert steps == "[2, 3]", "the best and the last"
     for devices in (1, 2, 8):
@@ -106,7 +109,7 @@ def unreadable():
 
 if index == 0:
     writing.list_steps = lambda directory: unreadable()
-attempt(lambda: Checkpoints(folder, 3, None))
+attempt(lambda: Checkpoints(folder, 3))
 say(agreement.on_first(lambda: [index, None, "é"]))
 """
 

@@ -1,7 +1,9 @@
 """One outcome on all processes: what one of them finds or fails at, each of them knows.
 
-All processes call these functions in the same order, and nothing else that goes on in them uses
-the devices meanwhile: they talk by the same collectives as a training step.
+They talk by collectives of their devices, as a training step does, so all processes call these
+functions in the same order and from one thread at a time. What other threads do meanwhile may use
+the devices, but must not bring them together: compiling does not, and neither do the copies of a
+split, which each process puts on its own devices alone.
 """
 
 import json
@@ -89,7 +91,8 @@ def _share(value: Any) -> list[Any]:
     """Every process's JSON value, in the order of their indices."""
     content = json.dumps(value).encode()
     sizes = multihost_utils.process_allgather(np.int32(len(content)))
-    padded = np.zeros(int(sizes.max()), np.uint8)
+    # There is a program for each length; a power of two makes them few.
+    padded = np.zeros(1 << max(int(sizes.max()) - 1, 0).bit_length(), np.uint8)
     padded[: len(content)] = np.frombuffer(content, np.uint8)
     rows = multihost_utils.process_allgather(padded)
     return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]

@@ -45,6 +45,11 @@ def list_steps(directory: AnyPath) -> list[int]:
     )
 
 
+def meta_file(step: AnyPath) -> AnyPath:
+    """The file in a step's folder that holds its `meta`."""
+    return step / "meta" / "data.json"
+
+
 def is_committed(path: AnyPath) -> bool:
     """Whether the save of a step's folder came to its end."""
     return not is_bucket(path) or (path / COMMITTED).exists()

@@ -1,9 +1,8 @@
 """Writes a run's checkpoints in the background."""
 
 import dataclasses
-import functools
-import math
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,12 +11,10 @@ from orbax.checkpoint import v1 as ocp
 
 from jaxtrain.checkpoint.agreement import on_first
 from jaxtrain.checkpoint.on_devices import look
-from jaxtrain.checkpoint.orbax import cause, context, list_steps, quieten
+from jaxtrain.checkpoint.orbax import cause, context, list_steps, meta_file, quieten
 from jaxtrain.errors import CheckpointError, NonFiniteError
-from jaxtrain.files import AnyPath, absolute
+from jaxtrain.files import AnyPath, absolute, atomic_write_text
 from jaxtrain.state import TrainState
-
-_policies = ocp.training.preservation_policies
 
 _SIGN = {"accuracy": 1.0, "loss": -1.0}
 
@@ -35,6 +32,22 @@ class Best:
         return _SIGN[self.metric] * value > _SIGN[self.metric] * self.value
 
 
+@dataclasses.dataclass
+class _Kept:
+    """Orbax's preservation policy: some of the newest steps, and the best."""
+
+    newest: int
+    best: int | None = None
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: object) -> list[bool]:
+        """Whether to keep each; they come in ascending order."""
+        old = len(checkpoints) - self.newest
+        return [
+            place >= old or checkpoint.step == self.best
+            for place, checkpoint in enumerate(checkpoints)
+        ]
+
+
 class Checkpoints:
     """Writes a run's checkpoints in the background; a context manager.
 
@@ -42,35 +55,26 @@ class Checkpoints:
     All processes open it, save and leave it together, each for its part of the arrays.
     """
 
-    def __init__(self, directory: AnyPath, keep: int, best_metric: str | None) -> None:
+    def __init__(self, directory: AnyPath, keep: int, best_metric: str | None = None) -> None:
         """Opens `directory`, which is made if it is not there.
 
         Args:
             directory: holds one folder a step.
-            keep: newest steps to keep.
-            best_metric: also keep the step that is best by `accuracy` or `loss`.
+            keep: newest steps to keep; the best one is kept as well.
+            best_metric: not looked at.
 
         Raises:
             CheckpointError: the directory cannot be made or read.
         """
-        policies: list[Any] = [_policies.LatestN(keep)]
-        if best_metric is not None:
-            policies.append(
-                _policies.BestN(
-                    get_metric_fn=functools.partial(_rank, best_metric),
-                    n=1,
-                    keep_checkpoints_without_metrics=False,
-                )
-            )
         self.directory = directory
-        self.best_metric = best_metric
+        self._kept = _Kept(keep)
         self._pending: tuple[int, Any] | None = None
         self._steps = set(on_first(self._open))
         try:
             self._orbax = ocp.training.Checkpointer(
                 absolute(directory),
                 context=context(),
-                preservation_policy=_policies.AnyPreservationPolicy(policies),
+                preservation_policy=self._kept,
                 cleanup_tmp_directories=True,
             )
         except Exception as error:  # Orbax wraps what the file system says in many types
@@ -91,7 +95,7 @@ class Checkpoints:
         self,
         state: TrainState,
         meta: Mapping[str, Any],
-        evaluated: Mapping[str, float] | None,
+        evaluated: Mapping[str, float] | None = None,
         *,
         overwrite: bool = False,
     ) -> None:
@@ -99,10 +103,11 @@ class Checkpoints:
 
         Args:
             state: concrete arrays; they may be donated once this returns.
-            meta: JSON values stored with the step.
-            evaluated: this step's evaluation, for `best_metric`; None if there was none.
-            overwrite: save it anyway, in the place of what is there, which is removed first: a
-                crash right then loses this step.
+            meta: JSON values stored with the step; the step of its `best`, a `Best` as a mapping
+                or None, is kept.
+            evaluated: not looked at.
+            overwrite: give a step that is saved already this `meta`. Its arrays stay what they
+                are, so that there is no time at which the step is not whole.
 
         Raises:
             NonFiniteError: the model holds a NaN or an infinity; nothing is written.
@@ -110,8 +115,12 @@ class Checkpoints:
         """
         step = int(state.step)
         self.wait()
+        best = meta["best"]
+        self._kept.best = None if best is None else best["step"]
         # Not those on the disk now, which processes could find different.
-        if step in self._steps and not overwrite:
+        if step in self._steps:
+            if overwrite:
+                on_first(lambda: self._replace_meta(step, meta))
             return
         found = look(state.model, state.training)
         if not found.finite:
@@ -120,10 +129,6 @@ class Checkpoints:
                 "lower optimizer.learning_rate or set optimizer.clip_norm"
             )
         checksums = {"model": found.model, "training": found.training}
-        metrics = None
-        if self.best_metric is not None and evaluated is not None:
-            score = _SIGN[self.best_metric] * evaluated[self.best_metric]
-            metrics = {"metric": self.best_metric, "score": score, "step": step}
         try:
             response = self._orbax.save_checkpointables_async(
                 step,
@@ -133,13 +138,21 @@ class Checkpoints:
                     "meta": {**meta, "step": step, "checksums": checksums},
                 },
                 force=True,
-                overwrite=overwrite,
-                metrics=metrics,
             )
         except Exception as error:
             raise _write_error(self.directory, step, error) from error
         self._pending = (step, response)
         self._steps.add(step)
+
+    def _replace_meta(self, step: int, meta: Mapping[str, Any]) -> None:
+        """Replaces what a step says of itself, all but the checksums of its arrays."""
+        path = meta_file(self.directory / str(step))
+        try:
+            old = json.loads(path.read_text(encoding="utf-8"))
+            new = {**meta, "step": step, "checksums": old["checksums"]}
+            atomic_write_text(path, json.dumps(new))
+        except Exception as error:  # a bucket's client has its own
+            raise _write_error(self.directory, step, error) from error
 
     def wait(self) -> None:
         """Returns when the save that is under way is on disk.
@@ -178,12 +191,6 @@ class Checkpoints:
                 )
         if error is None and failure is not None:
             raise failure
-
-
-def _rank(best_metric: str, metrics: Mapping[str, Any]) -> tuple[float, int]:
-    """Better is larger; of equals the earlier; a score by a metric of before counts last."""
-    score = metrics["score"] if metrics["metric"] == best_metric else -math.inf
-    return score, -metrics["step"]
 
 
 def _write_error(directory: AnyPath, step: int, error: Exception) -> CheckpointError:
