@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jaxtrain.errors import UsageError
-from jaxtrain.parallel.processes import listening
+from jaxtrain.parallel.processes import coordinator
 
 PROGRAM = Path(__file__).with_name("processes_program.py")
 WAIT_SECONDS = 120
@@ -222,7 +222,7 @@ def test_a_process_that_never_started_ends_the_other(absent: int) -> None:
 
 @pytest.mark.parametrize("override", [False, True])
 def test_a_port_that_is_taken(override: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "BIND_SECONDS", 0.2)
+    monkeypatch.setattr(coordinator, "BIND_SECONDS", 0.2)
     monkeypatch.delenv("JAX_COORDINATOR_BIND_ADDRESS", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
@@ -231,17 +231,17 @@ def test_a_port_that_is_taken(override: bool, monkeypatch: pytest.MonkeyPatch) -
             address = ("somewhere.else", 1)
         message = f"process 0 cannot listen on port {server.getsockname()[1]}: Address already in"
         with pytest.raises(UsageError, match=message):
-            listening.listen(address)
+            coordinator.listen(address)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "this.machine.has.a.name"])
 def test_process_0_listens_where_it_is_expected(host: str) -> None:
     port = free_port()
-    with listening.listen((host, port)):
+    with coordinator.listen((host, port)):
         socket.create_connection(("127.0.0.1", port), 10).close()
 
 
 def test_a_bad_address_to_listen_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "x")
     with pytest.raises(UsageError, match="JAX_COORDINATOR_BIND_ADDRESS=x must be HOST:PORT"):
-        listening.listen(("localhost", 1))
+        coordinator.listen(("localhost", 1))

@@ -4,7 +4,6 @@ import contextlib
 import math
 import os
 import socket
-from collections.abc import Callable
 
 import jax
 from jax._src import distributed
@@ -22,11 +21,6 @@ def free_port() -> int:
     with socket.create_server((relay.LOOPBACK, 0)) as server:
         port: int = server.getsockname()[1]
     return port
-
-
-def relayed(connect: Callable[[], socket.socket]) -> int:
-    """The port of this machine where the service of process 0 answers, reached by `connect`."""
-    return relay.listen(connect)
 
 
 def _keep_proxies_out() -> None:

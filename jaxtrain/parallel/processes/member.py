@@ -1,4 +1,4 @@
-"""The side of every process but the first: one connection to the hub."""
+"""The side of every process but the first: one connection to the coordinator."""
 
 import queue
 import socket
@@ -9,14 +9,14 @@ from typing import Any
 
 from jaxtrain.errors import JaxtrainError, PeerLostError, UsageError
 from jaxtrain.parallel.processes import relay
-from jaxtrain.parallel.processes.room import GOODBYE_SECONDS, End, Room
+from jaxtrain.parallel.processes.group import GOODBYE_SECONDS, Abort, Group
 from jaxtrain.parallel.processes.wire import Connection, Silence
 
 RETRY_SECONDS = 0.1
 
 
-class Member(Room):
-    """The room of a process that is not the first."""
+class Member(Group):
+    """The group as a process sees it that is not the first."""
 
     def __init__(
         self,
@@ -24,24 +24,24 @@ class Member(Room):
         index: int,
         count: int,
         timeout_seconds: float,
-        on_end: Callable[[End], None],
+        on_abort: Callable[[Abort], None],
     ) -> None:
         """Connects to process 0.
 
         Raises:
             PeerLostError: it cannot be reached within the time-out.
         """
-        super().__init__(index, count, timeout_seconds, on_end)
+        super().__init__(index, count, timeout_seconds, on_abort)
         self._address = address
-        self._hub = Connection(self._reach_hub())
+        self._coordinator = Connection(self._reach_coordinator())
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._telling = False
         self._heard = threading.Event()
-        self._hub.send({"jaxtrain": "member", "index": index, "count": count})
-        relay.start_thread(self._listen, "hub")
+        self._coordinator.send({"jaxtrain": "member", "index": index, "count": count})
+        relay.start_thread(self._listen, "coordinator")
         relay.start_thread(self._keep_beating, "beats")
 
-    def _reach_hub(self) -> socket.socket:
+    def _reach_coordinator(self) -> socket.socket:
         deadline = time.monotonic() + self.timeout_seconds
         while True:
             try:
@@ -83,42 +83,42 @@ class Member(Room):
         return sock
 
     def _gather_texts(self, name: str, text: str) -> list[str]:
-        self._hub.send({"give": name, "text": text})
+        self._coordinator.send({"give": name, "text": text})
         texts: list[str] = self._answers.get()["all"]
         return texts
 
-    def abort(self, end: End) -> None:
-        """See `Room`."""
+    def abort(self, abort: Abort) -> None:
+        """See `Group`."""
         self._telling = True
-        self._hub.send({"end": end.status, "words": end.words})
+        self._coordinator.send({"abort": abort.status, "words": abort.words})
         self._heard.wait(GOODBYE_SECONDS)
 
     def finish(self) -> None:
-        """See `Room`."""
+        """See `Group`."""
         self._telling = True
-        self._hub.send({"bye": True})
+        self._coordinator.send({"bye": True})
         self._closed.set()
 
     def _beat(self) -> None:
-        self._hub.send_unless_busy({"beat": True})
+        self._coordinator.send_unless_busy({"beat": True})
 
     def _listen(self) -> None:
         """Takes process 0's messages until it or all have to leave."""
         try:
-            end = self._take_messages()
+            abort = self._take_messages()
         except Silence:
-            end = self.silent(0)
+            abort = self.silent(0)
         self._heard.set()
         if not self._telling:
-            self.on_end(end)
+            self.on_abort(abort)
         self._closed.set()
-        self._hub.close()
+        self._coordinator.close()
 
-    def _take_messages(self) -> End:
-        for message in self._hub.messages(self.beat_seconds, self.ticks):
+    def _take_messages(self) -> Abort:
+        for message in self._coordinator.messages(self.beat_seconds, self.ticks):
             match message:
-                case {"end": int(status), "words": str(words), "process": process}:
-                    return End(status, words, process)
+                case {"abort": int(status), "words": str(words), "process": process}:
+                    return Abort(status, words, process)
                 case {"refused": _}:
                     self._telling = True  # its main thread ends it
                     self._answers.put(message)

@@ -12,14 +12,13 @@ from typing import Any, Self
 
 from jaxtrain.config import Processes
 from jaxtrain.errors import Stopped, UsageError
-from jaxtrain.parallel.processes import coordination
+from jaxtrain.parallel.processes import coordination, relay
 from jaxtrain.parallel.processes.coordination import Coordination
-from jaxtrain.parallel.processes.hub import Hub
-from jaxtrain.parallel.processes.listening import listen
+from jaxtrain.parallel.processes.coordinator import Coordinator, listen
+from jaxtrain.parallel.processes.group import Abort, Group
 from jaxtrain.parallel.processes.member import Member
 from jaxtrain.parallel.processes.place import Place, find_place
 from jaxtrain.parallel.processes.relay import start_thread
-from jaxtrain.parallel.processes.room import End, Room
 from jaxtrain.parallel.processes.words import last_words, may_echo_a_loss, short, sign
 
 # How much longer than the time-out to wait for that news, and how long for callbacks.
@@ -133,23 +132,25 @@ class _Several(Peers):
         self._leaving = threading.Lock()  # kept by whoever ends this process
         self._has_own_words = False
         try:
-            self._room, port = self._enter_room(place)
+            self._group, port = self._join(place)
             self._coordination = Coordination(port, place, timeout_seconds)
         except Exception as error:
             sign(error, self.index)
             raise
 
-    def _enter_room(self, place: Place) -> tuple[Room, int]:
-        """The room with all others in it, and the port of JAX's service on this machine."""
+    def _join(self, place: Place) -> tuple[Group, int]:
+        """The group with all others in it, and the port of JAX's service on this machine."""
         seconds = self._timeout_seconds
         if self.is_first:
             port = coordination.free_port()
-            hub = Hub(listen(place.address), place.count, seconds, self._end, port)
-            hub.gather()
-            return hub, port
-        member = Member(place.address, place.index, place.count, seconds, self._end)
+            coordinator = Coordinator(
+                listen(place.address), place.count, seconds, self._leave, port
+            )
+            coordinator.gather()
+            return coordinator, port
+        member = Member(place.address, place.index, place.count, seconds, self._leave)
         member.gather()
-        return member, coordination.relayed(member.service_connection)
+        return member, relay.listen(member.service_connection)
 
     def before_exit(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
@@ -169,10 +170,10 @@ class _Several(Peers):
 
     def broadcast(self, name: str, value: str | None) -> str:
         assert value is not None or not self.is_first
-        return self._room.all_gather(name, (value or "") if self.is_first else "")[0]
+        return self._group.all_gather(name, (value or "") if self.is_first else "")[0]
 
     def barrier(self, name: str) -> None:
-        self._room.all_gather(name, "")
+        self._group.all_gather(name, "")
 
     def prove_shared(self, folder: Any) -> None:
         text, file = secrets.token_hex(16), None
@@ -194,12 +195,12 @@ class _Several(Peers):
 
     def _raise_on_all(self, complaint: str) -> None:
         """Raises the first complaint of a process, if there is one."""
-        for text in filter(None, self._room.all_gather("complaints", complaint)):
+        for text in filter(None, self._group.all_gather("complaints", complaint)):
             raise UsageError(text)
 
     def abort(self, status: int, words: str) -> None:
         if self._speaks_first():
-            self._room.abort(End(status, words, self.index))
+            self._group.abort(Abort(status, words, self.index))
 
     def _speaks_first(self) -> bool:
         """From here on this process leaves for reasons of its own; False if it did already.
@@ -228,10 +229,10 @@ class _Several(Peers):
         """Leaves together with all others; process 0, where JAX's service is, as the last."""
         self.barrier("end")
         self._coordination.leave()
-        self._room.finish()
+        self._group.finish()
         self._coordination.close()
 
-    def _end(self, end: End) -> None:
+    def _leave(self, abort: Abort) -> None:
         """Ends this process with all others, whatever its main thread waits for."""
         self._leaving.acquire()  # never released, so that nobody else leaves with other words
         if self._has_own_words:
@@ -239,11 +240,11 @@ class _Several(Peers):
             return
         try:
             _call(self._callbacks)
-            whose = end.process if end.process is not None else self.index or None
+            whose = abort.process if abort.process is not None else self.index or None
             who = "" if whose is None else f"process {whose}: "
-            os.write(2, f"jaxtrain: error: {who}{end.words}\n".encode(errors="replace"))
+            os.write(2, f"jaxtrain: error: {who}{abort.words}\n".encode(errors="replace"))
         finally:
-            os._exit(end.status)
+            os._exit(abort.status)
 
 
 def _reads(path: Any, text: str) -> bool:

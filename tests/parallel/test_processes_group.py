@@ -1,4 +1,4 @@
-"""The room without JAX: hub and members in threads, and connections that misbehave."""
+"""The group without JAX: coordinator and members in threads, and connections that misbehave."""
 
 import contextlib
 import json
@@ -13,9 +13,9 @@ import pytest
 
 from jaxtrain.errors import PeerLostError, UsageError
 from jaxtrain.parallel.processes import relay
-from jaxtrain.parallel.processes.hub import Hub
+from jaxtrain.parallel.processes.coordinator import Coordinator
+from jaxtrain.parallel.processes.group import Abort, Group
 from jaxtrain.parallel.processes.member import Member
-from jaxtrain.parallel.processes.room import End, Room
 from jaxtrain.parallel.processes.wire import Connection, Silence
 
 WAIT_SECONDS = 20
@@ -23,38 +23,38 @@ QUICK_SECONDS = 0.6
 
 
 class Meeting:
-    """Processes that are only threads of this one, and the ends that each of them hears of."""
+    """Processes that are only threads of this one, and the aborts that each of them hears of."""
 
     def __init__(self, count: int, timeout_seconds: float = WAIT_SECONDS) -> None:
         self.count = count
         self.timeout_seconds = timeout_seconds
-        self.ends: dict[int, list[End]] = {k: [] for k in range(count)}
+        self.aborts: dict[int, list[Abort]] = {k: [] for k in range(count)}
         listener = socket.create_server(("127.0.0.1", 0))
         self.address = listener.getsockname()
         self.members: list[Member] = []
-        self.hub = Hub(listener, count, timeout_seconds, self.ends[0].append, 1)
+        self.coordinator = Coordinator(listener, count, timeout_seconds, self.aborts[0].append, 1)
 
     def member(self, index: int) -> Member:
-        end = self.ends[index].append
-        member = Member(self.address, index, self.count, self.timeout_seconds, end)
+        abort = self.aborts[index].append
+        member = Member(self.address, index, self.count, self.timeout_seconds, abort)
         self.members.append(member)
         return member
 
     def close(self) -> None:
         for member in self.members:
             member._telling = True
-        self.hub._end = End(0, "", None)
-        for connection in list(self.hub._members.values()):
+        self.coordinator._abort = Abort(0, "", None)
+        for connection in list(self.coordinator._members.values()):
             connection.close()
-        self.hub.finish()
+        self.coordinator.finish()
         for member in self.members:
             wait_for(member._closed.is_set)
 
-    def rooms(self, *absent: int) -> list[Room]:
+    def groups(self, *absent: int) -> list[Group]:
         """All are there, but those in `absent`, for which a test stands in."""
         members = [self.member(k) for k in range(1, self.count) if k not in absent]
-        together(*(room.gather for room in (self.hub, *members)))
-        return [self.hub, *members]
+        together(*(group.gather for group in (self.coordinator, *members)))
+        return [self.coordinator, *members]
 
     def stranger(self, *lines: bytes) -> socket.socket:
         """A connection that says this."""
@@ -62,10 +62,10 @@ class Meeting:
         sock.sendall(b"".join(lines))
         return sock
 
-    def hear(self, *indices: int) -> list[End]:
-        """The one end that each of these processes hears of."""
-        wait_for(lambda: all(self.ends[k] for k in indices))
-        return [end for k in indices for end in self.ends[k]]
+    def hear(self, *indices: int) -> list[Abort]:
+        """The one abort that each of these processes hears of."""
+        wait_for(lambda: all(self.aborts[k] for k in indices))
+        return [abort for k in indices for abort in self.aborts[k]]
 
 
 Meet = Callable[..., Meeting]
@@ -91,11 +91,11 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
         return [f.result(WAIT_SECONDS) for f in [pool.submit(call) for call in calls]]
 
 
-def all_gather(rooms: list[Room], name: str, *texts: str) -> list[list[str]]:
+def all_gather(groups: list[Group], name: str, *texts: str) -> list[list[str]]:
     return together(
         *(
-            lambda r=room, t=text: r.all_gather(name, t)
-            for room, text in zip(rooms, texts, strict=True)
+            lambda r=group, t=text: r.all_gather(name, t)
+            for group, text in zip(groups, texts, strict=True)
         )
     )
 
@@ -106,103 +106,103 @@ def hello(index: int, count: int) -> bytes:
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_what_each_gives_is_given_to_all_in_their_order(meet: Meet, count: int) -> None:
-    rooms = meet(count).rooms()
+    groups = meet(count).groups()
     for turn in ("a", "b"):
-        texts = [f"{turn}{room.index}" for room in rooms]
-        assert all_gather(rooms, "x", *texts) == [texts] * count
+        texts = [f"{turn}{group.index}" for group in groups]
+        assert all_gather(groups, "x", *texts) == [texts] * count
 
 
 def test_a_text_may_be_long_and_hold_anything(meet: Meet) -> None:
-    rooms = meet(2).rooms()
+    groups = meet(2).groups()
     texts = ["é\n\0'" * 10**6, ""]
-    assert all_gather(rooms, "x", *texts) == [texts] * 2
+    assert all_gather(groups, "x", *texts) == [texts] * 2
 
 
 def test_processes_at_different_places_are_a_fault(meet: Meet) -> None:
-    hub, member = meet(2).rooms()
+    coordinator, member = meet(2).groups()
     with futures.ThreadPoolExecutor(1) as pool:
         pool.submit(member.all_gather, "b", "")
         with pytest.raises(RuntimeError, match="process 1 is at '1 b', process 0 at '1 a'"):
-            hub.all_gather("a", "")
-        hub.abort(End(1, "x", 0))
+            coordinator.all_gather("a", "")
+        coordinator.abort(Abort(1, "x", 0))
         member._answers.put({"all": []})  # type: ignore[attr-defined]  # or its thread would wait
 
 
 @pytest.mark.parametrize("teller", [0, 1, 2])
 def test_the_words_of_one_are_heard_by_all_others(meet: Meet, teller: int) -> None:
     meeting = meet(3)
-    rooms = meeting.rooms()
-    end = End(3, "bad data", teller)
-    rooms[teller].abort(end)
+    groups = meeting.groups()
+    abort = Abort(3, "bad data", teller)
+    groups[teller].abort(abort)
     others = {0, 1, 2} - {teller}
     if teller == 0:
-        rooms[1].finish()  # here no process ends, which would end its connection
-        rooms[2].finish()
-    assert meeting.hear(*others) == [end, end]
-    assert meeting.ends[teller] == []
+        groups[1].finish()  # here no process ends, which would end its connection
+        groups[2].finish()
+    assert meeting.hear(*others) == [abort, abort]
+    assert meeting.aborts[teller] == []
 
 
 def test_the_first_words_count(meet: Meet) -> None:
     meeting = meet(3)
-    _, one, two = meeting.rooms()
-    one.abort(End(3, "first", 1))
-    two.abort(End(4, "second", 2))
-    assert meeting.hear(0) == [End(3, "first", 1)]
+    _, one, two = meeting.groups()
+    one.abort(Abort(3, "first", 1))
+    two.abort(Abort(4, "second", 2))
+    assert meeting.hear(0) == [Abort(3, "first", 1)]
 
 
 def test_a_common_end_is_no_loss(meet: Meet) -> None:
     meeting = meet(3)
-    hub, *members = rooms = meeting.rooms()
-    all_gather(rooms, "end", "", "", "")
-    together(*(room.finish for room in rooms))
+    coordinator, *members = groups = meeting.groups()
+    all_gather(groups, "end", "", "", "")
+    together(*(group.finish for group in groups))
     for member in members:
-        member._hub.close()  # type: ignore[attr-defined]
+        member._coordinator.close()  # type: ignore[attr-defined]
     time.sleep(0.1)
-    assert meeting.ends == {0: [], 1: [], 2: []}
-    assert hub._closed.is_set()
+    assert meeting.aborts == {0: [], 1: [], 2: []}
+    assert coordinator._closed.is_set()
 
 
 def test_a_connection_that_ends_is_a_lost_process(meet: Meet) -> None:
     meeting = meet(3)
     stranger = meeting.stranger(hello(1, 3))
-    meeting.rooms(1)
+    meeting.groups(1)
     stranger.close()
     words = "process 1 of 3 was lost: it ended without a word; run the same command again"
-    assert meeting.hear(0, 2) == [End(7, words, None)] * 2
+    assert meeting.hear(0, 2) == [Abort(7, words, None)] * 2
 
 
 def test_silence_is_a_lost_process(meet: Meet) -> None:
     meeting = meet(3, QUICK_SECONDS)
     stranger = meeting.stranger(hello(2, 3))
-    meeting.rooms(2)
+    meeting.groups(2)
     words = "process 2 of 3 was lost: no sign of life for 0.6 s; run the same command again"
-    assert meeting.hear(0, 1) == [End(7, words, None)] * 2
+    assert meeting.hear(0, 1) == [Abort(7, words, None)] * 2
     stranger.close()
 
 
 def test_signs_of_life_are_enough(meet: Meet) -> None:
     meeting = meet(2, QUICK_SECONDS)
-    rooms = meeting.rooms()
+    groups = meeting.groups()
     time.sleep(3 * QUICK_SECONDS)
-    assert meeting.ends == {0: [], 1: []}
-    assert all_gather(rooms, "x", "a", "b") == [["a", "b"]] * 2
+    assert meeting.aborts == {0: [], 1: []}
+    assert all_gather(groups, "x", "a", "b") == [["a", "b"]] * 2
 
 
 @pytest.mark.parametrize("how", ["silent", "ended"])
 def test_a_member_notices_that_process_0_is_lost(how: str) -> None:
-    ends: list[End] = []
+    aborts: list[Abort] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        member = Member(listener.getsockname(), 1, 2, QUICK_SECONDS, ends.append)
-        hub, _ = listener.accept()
-        hub.sendall(b'{"welcome": true}\n')
+        member = Member(listener.getsockname(), 1, 2, QUICK_SECONDS, aborts.append)
+        coordinator, _ = listener.accept()
+        coordinator.sendall(b'{"welcome": true}\n')
         member.gather()
         if how == "ended":
-            hub.close()
-        wait_for(lambda: ends)
-        hub.close()
+            coordinator.close()
+        wait_for(lambda: aborts)
+        coordinator.close()
     why = {"silent": "no sign of life for 0.6 s", "ended": "it ended without a word"}[how]
     words = f"process 0 of 2 was lost: {why}; run the same command again"
-    assert ends == [End(7, words, None)]
+    assert aborts == [Abort(7, words, None)]
 
 
 # --- Before all are there.
@@ -223,9 +223,9 @@ def test_who_never_started_is_named_to_all(
     present = sorted(set(range(1, count)) - absent)
     members = [meeting.member(k) for k in present]
     with pytest.raises(PeerLostError, match=who) as caught:
-        meeting.hub.gather()
-    end = End(7, str(caught.value), None)
-    assert meeting.hear(*present) == [end] * len(members)
+        meeting.coordinator.gather()
+    abort = Abort(7, str(caught.value), None)
+    assert meeting.hear(*present) == [abort] * len(members)
 
 
 def test_process_0_that_never_started() -> None:
@@ -245,10 +245,10 @@ def test_process_0_may_be_the_last_to_start() -> None:
     with futures.ThreadPoolExecutor(1) as pool:
         member = pool.submit(Member, address, 1, 2, WAIT_SECONDS, lambda _: None)
         time.sleep(0.3)
-        hub = Hub(socket.create_server(address), 2, WAIT_SECONDS, lambda _: None, 1)
-        together(hub.gather, member.result(WAIT_SECONDS).gather)
+        coordinator = Coordinator(socket.create_server(address), 2, WAIT_SECONDS, lambda _: None, 1)
+        together(coordinator.gather, member.result(WAIT_SECONDS).gather)
         member.result().finish()
-        hub.finish()
+        coordinator.finish()
 
 
 @pytest.mark.parametrize(
@@ -266,32 +266,32 @@ def test_a_process_that_is_none_of_them_is_refused(
     wrong = Member(meeting.address, index, count, WAIT_SECONDS, lambda _: None)
     with pytest.raises(kind, match=words):
         wrong.gather()
-    meeting.rooms()  # the right one is still expected
+    meeting.groups()  # the right one is still expected
 
 
 def test_two_processes_with_one_number(meet: Meet) -> None:
     meeting = meet(3)
     meeting.member(1)
-    wait_for(lambda: meeting.hub._members)
+    wait_for(lambda: meeting.coordinator._members)
     with pytest.raises(UsageError, match="two processes say that they are process 1 of 3; give"):
         meeting.member(1).gather()
 
 
 def test_a_process_that_comes_too_late(meet: Meet) -> None:
     meeting = meet(2)
-    meeting.rooms()
+    meeting.groups()
     with pytest.raises(PeerLostError, match="the 2 processes have begun without it; wait until"):
         meeting.member(1).gather()
-    assert meeting.ends == {0: [], 1: []}
+    assert meeting.aborts == {0: [], 1: []}
 
 
 def test_a_process_may_be_started_again_while_the_others_wait(meet: Meet) -> None:
     meeting = meet(2)
     with meeting.stranger(hello(1, 2)):
-        wait_for(lambda: meeting.hub._members)
-    wait_for(lambda: not meeting.hub._members)
-    assert all_gather(meeting.rooms(), "x", "a", "b") == [["a", "b"]] * 2
-    assert meeting.ends == {0: [], 1: []}
+        wait_for(lambda: meeting.coordinator._members)
+    wait_for(lambda: not meeting.coordinator._members)
+    assert all_gather(meeting.groups(), "x", "a", "b") == [["a", "b"]] * 2
+    assert meeting.aborts == {0: [], 1: []}
 
 
 @pytest.mark.parametrize("line", [b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", b'{"jaxtrain": 1}\n', b"\n"])
@@ -299,7 +299,7 @@ def test_strangers_are_sent_away(meet: Meet, line: bytes) -> None:
     meeting = meet(2)
     with meeting.stranger(line) as stranger:
         assert stranger.recv(1) == b""
-    assert all_gather(meeting.rooms(), "x", "a", "b") == [["a", "b"]] * 2
+    assert all_gather(meeting.groups(), "x", "a", "b") == [["a", "b"]] * 2
 
 
 # --- The wire and the relay.
@@ -373,9 +373,11 @@ def test_the_relay_tells_the_service_that_a_client_is_gone() -> None:
 def test_the_hub_joins_a_member_with_the_service() -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
         listener = socket.create_server(("127.0.0.1", 0))
-        hub = Hub(listener, 2, WAIT_SECONDS, lambda _: None, service.getsockname()[1])
+        coordinator = Coordinator(
+            listener, 2, WAIT_SECONDS, lambda _: None, service.getsockname()[1]
+        )
         member = Member(listener.getsockname(), 1, 2, WAIT_SECONDS, lambda _: None)
-        together(hub.gather, member.gather)
+        together(coordinator.gather, member.gather)
         client = member.service_connection()
         client.sendall(b"early")
         server, _ = service.accept()
@@ -385,4 +387,4 @@ def test_the_hub_joins_a_member_with_the_service() -> None:
         client.close()
         server.close()
         member.finish()
-        hub.finish()
+        coordinator.finish()

@@ -1,25 +1,70 @@
-"""Process 0's side of the room: the others connect to it."""
+"""Process 0's side of the group: the others connect to it."""
 
 import contextlib
 import functools
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxtrain.errors import PeerLostError
+from jaxtrain.config.request import split_address
+from jaxtrain.errors import PeerLostError, UsageError
 from jaxtrain.parallel.processes import relay
-from jaxtrain.parallel.processes.room import GOODBYE_SECONDS, End, Room
+from jaxtrain.parallel.processes.group import GOODBYE_SECONDS, Abort, Group
 from jaxtrain.parallel.processes.wire import Connection, Silence
 
 GREETING_SECONDS = 10.0
 # How long the service may take to listen, and the pause between two attempts to reach it.
 SERVICE_SECONDS, RETRY_SECONDS = 60.0, 0.05
+# A run that just ended may still hold the port.
+BIND_SECONDS = 5.0
+THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 
 
-class Hub(Room):
-    """The room of process 0.
+def listen(address: tuple[str, int]) -> socket.socket:
+    """Listens where the others expect process 0: on all addresses of this machine.
+
+    JAX_COORDINATOR_BIND_ADDRESS=HOST:PORT overrides that, as it does for JAX.
+
+    Args:
+        address: its host and port as the others know them.
+
+    Raises:
+        UsageError: it cannot be done here.
+    """
+    host, port = address
+    if host not in THIS_MACHINE:
+        host = ""
+    bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS")
+    if bind:
+        try:
+            host, port = split_address(bind)
+        except ValueError as error:
+            raise UsageError(f"JAX_COORDINATOR_BIND_ADDRESS={bind} {error}") from error
+    deadline = time.monotonic() + BIND_SECONDS
+    while True:
+        try:
+            return _server(host, port)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise UsageError(
+                    f"process 0 cannot listen on port {port}: {error.strerror or error}; give all "
+                    "processes another --coordinator, or end what uses that port"
+                ) from error
+        time.sleep(RETRY_SECONDS)
+
+
+def _server(host: str, port: int) -> socket.socket:
+    if not host and socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
+
+
+class Coordinator(Group):
+    """The group as process 0 sees it.
 
     It listens on one port, for the other processes' messages and for what they send to JAX's
     coordination service, which listens on `service_port` of this machine alone.
@@ -30,18 +75,18 @@ class Hub(Room):
         listener: socket.socket,
         count: int,
         timeout_seconds: float,
-        on_end: Callable[[End], None],
+        on_abort: Callable[[Abort], None],
         service_port: int,
     ) -> None:
-        super().__init__(0, count, timeout_seconds, on_end)
+        super().__init__(0, count, timeout_seconds, on_abort)
         self._listener = listener
         self._service_port = service_port
         self._changed = threading.Condition()  # guards all that follows
         self._members: dict[int, Connection] = {}
         self._given: dict[int, tuple[str, str]] = {}
         self._complete = False
-        self._end: End | None = None
-        relay.start_thread(self._accept, "hub")
+        self._abort: Abort | None = None
+        relay.start_thread(self._accept, "coordinator")
         relay.start_thread(self._keep_beating, "beats")
 
     def gather(self) -> None:
@@ -55,9 +100,9 @@ class Hub(Room):
             self._complete = self._all_there()
             missing = [k for k in range(1, self.count) if k not in self._members]
         if missing:
-            end = End(7, self._never_started(missing), None)
-            self.abort(end)
-            raise PeerLostError(end.words)
+            abort = Abort(7, self._never_started(missing), None)
+            self.abort(abort)
+            raise PeerLostError(abort.words)
         self._send_all({"welcome": True})
 
     def _all_there(self) -> bool:
@@ -82,13 +127,13 @@ class Hub(Room):
         self._send_all({"all": texts})
         return texts
 
-    def abort(self, end: End) -> None:
-        """See `Room`."""
-        self._announce(end)
+    def abort(self, abort: Abort) -> None:
+        """See `Group`."""
+        self._announce(abort)
         self._wait_until_gone(GOODBYE_SECONDS)
 
     def finish(self) -> None:
-        """See `Room`."""
+        """See `Group`."""
         self._wait_until_gone(self.timeout_seconds)
         self._closed.set()
         with self._listener, contextlib.suppress(OSError):
@@ -98,13 +143,13 @@ class Hub(Room):
         with self._changed:
             self._changed.wait_for(lambda: not self._members, seconds)
 
-    def _announce(self, end: End) -> bool:
+    def _announce(self, abort: Abort) -> bool:
         """Tells all others why they have to leave; False if they know another reason."""
         with self._changed:
-            if self._end is not None:
+            if self._abort is not None:
                 return False
-            self._end = end
-        self._send_all({"end": end.status, "words": end.words, "process": end.process})
+            self._abort = abort
+        self._send_all({"abort": abort.status, "words": abort.words, "process": abort.process})
         return True
 
     def _send_all(self, message: dict[str, Any]) -> None:
@@ -142,27 +187,27 @@ class Hub(Room):
             case _:
                 connection.close()
 
-    def _admit(self, index: int, count: int, connection: Connection) -> End | None:
+    def _admit(self, index: int, count: int, connection: Connection) -> Abort | None:
         """Takes a process in; returns why not, if so."""
         if count != self.count:
             both = f"process {index} was told of {count} processes, process 0 of {self.count}"
-            return End(2, f"{both}; give all the same --num_processes", None)
+            return Abort(2, f"{both}; give all the same --num_processes", None)
         if not 0 < index < count:
-            return End(2, f"process {index} cannot connect to process 0 of {count}", None)
+            return Abort(2, f"process {index} cannot connect to process 0 of {count}", None)
         with self._changed:
-            if self._complete or self._end is not None:
+            if self._complete or self._abort is not None:
                 words = f"the {count} processes have begun without it; wait until they have ended"
-                return End(7, words, None)
+                return Abort(7, words, None)
             if index in self._members:
                 words = f"two processes say that they are process {index} of {count}"
-                return End(2, f"{words}; give each its own --process_id", None)
+                return Abort(2, f"{words}; give each its own --process_id", None)
             self._members[index] = connection
             self._changed.notify_all()
         return None
 
     def _listen(self, index: int, connection: Connection) -> None:
         """Takes a process's messages to its end."""
-        end: End | None = None
+        abort: Abort | None = None
         try:
             for message in connection.messages(self.beat_seconds, self.ticks):
                 match message:
@@ -170,31 +215,31 @@ class Hub(Room):
                         with self._changed:
                             self._given[index] = name, text
                             self._changed.notify_all()
-                    case {"end": int(status), "words": str(words)}:
-                        end = End(status, words, index)
-                        self._end_all(end)
+                    case {"abort": int(status), "words": str(words)}:
+                        abort = Abort(status, words, index)
+                        self._abort_all(abort)
                     case {"bye": _}:
                         break
             else:
-                end = end or self.vanished(index)
+                abort = abort or self.vanished(index)
         except Silence:
-            end = self.silent(index)
-        if end is not None:
-            self._end_all(end)
+            abort = self.silent(index)
+        if abort is not None:
+            self._abort_all(abort)
         with self._changed:
             self._members.pop(index).close()
             self._changed.notify_all()
 
-    def _end_all(self, end: End) -> None:
+    def _abort_all(self, abort: Abort) -> None:
         with self._changed:
-            if not self._complete and end.process is None:
+            if not self._complete and abort.process is None:
                 return  # it may be started again, as long as the others wait
-        if self._announce(end):
-            relay.start_thread(functools.partial(self._leave, end), "leave")
+        if self._announce(abort):
+            relay.start_thread(functools.partial(self._leave, abort), "leave")
 
-    def _leave(self, end: End) -> None:
+    def _leave(self, abort: Abort) -> None:
         self._wait_until_gone(GOODBYE_SECONDS)
-        self.on_end(end)
+        self.on_abort(abort)
 
     def _join_service(self, connection: Connection) -> None:
         client, early = connection.detach()

@@ -1,4 +1,4 @@
-"""Where the processes of a run meet: process 0 is the hub, and each other one connects to it.
+"""The group of processes that make a run: each connects to process 0, its coordinator.
 
 A connection that ends without a word, or is silent for too long, is a lost process. What ends one
 process ends all of them, with the same exit status.
@@ -17,7 +17,7 @@ GOODBYE_SECONDS = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
-class End:
+class Abort:
     """Why all processes have to leave.
 
     Attributes:
@@ -31,24 +31,24 @@ class End:
     process: int | None
 
 
-class Room(abc.ABC):
+class Group(abc.ABC):
     """The other processes, as one of them sees them.
 
     Args:
         index: this process.
         count: how many there are.
         timeout_seconds: silence after which a process is lost.
-        on_end: called in another thread when all have to leave, but not for this process's own
+        on_abort: called in another thread when all have to leave, but not for this process's own
             `abort`; need not return.
     """
 
     def __init__(
-        self, index: int, count: int, timeout_seconds: float, on_end: Callable[[End], None]
+        self, index: int, count: int, timeout_seconds: float, on_abort: Callable[[Abort], None]
     ) -> None:
         self.index = index
         self.count = count
         self.timeout_seconds = timeout_seconds
-        self.on_end = on_end
+        self.on_abort = on_abort
         self.beat_seconds = min(timeout_seconds / BEATS_PER_TIMEOUT, SLOWEST_BEAT_SECONDS)
         self.ticks = round(timeout_seconds / self.beat_seconds)
         self._closed = threading.Event()
@@ -67,7 +67,7 @@ class Room(abc.ABC):
         """As `all_gather`, with a name that occurs once."""
 
     @abc.abstractmethod
-    def abort(self, end: End) -> None:
+    def abort(self, abort: Abort) -> None:
         """Makes all others leave, and waits a little until they know."""
 
     @abc.abstractmethod
@@ -82,14 +82,14 @@ class Room(abc.ABC):
         while not self._closed.wait(self.beat_seconds):
             self._beat()
 
-    def silent(self, process: int) -> End:
-        """The end of a process that is there but says nothing."""
+    def silent(self, process: int) -> Abort:
+        """Why all leave when a process is there but says nothing."""
         return self._lost(process, f"no sign of life for {self.timeout_seconds:g} s")
 
-    def vanished(self, process: int) -> End:
-        """The end of a process whose connection ended."""
+    def vanished(self, process: int) -> Abort:
+        """Why all leave when the connection of a process ended."""
         return self._lost(process, "it ended without a word")
 
-    def _lost(self, process: int, how: str) -> End:
+    def _lost(self, process: int, how: str) -> Abort:
         who = f"process {process} of {self.count}"
-        return End(7, f"{who} was lost: {how}; run the same command again", None)
+        return Abort(7, f"{who} was lost: {how}; run the same command again", None)
