@@ -294,6 +294,41 @@ def test_a_process_may_be_started_again_while_the_others_wait(meet: Meet) -> Non
     assert meeting.aborts == {0: [], 1: []}
 
 
+class Pausing(threading.Condition):
+    """Stops a thread that listens to a member when it has released the lock, once `armed`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.armed, self.stopped, self.resume = (threading.Event() for _ in range(3))
+
+    def __exit__(self, *error: Any) -> None:
+        stops = self.armed.is_set() and threading.current_thread().name == "jaxtrain-member"
+        super().__exit__(*error)
+        if stops and not self.stopped.is_set():
+            self.stopped.set()
+            assert self.resume.wait(WAIT_SECONDS)
+
+
+def test_a_process_that_vanishes_while_the_last_ones_come_is_not_counted(meet: Meet) -> None:
+    meeting = meet(2)
+    meeting.coordinator._changed = changed = Pausing()
+    with meeting.stranger(hello(1, 2)):
+        wait_for(lambda: meeting.coordinator._members)
+        with changed:
+            changed.armed.set()
+    assert changed.stopped.wait(WAIT_SECONDS)
+    with futures.ThreadPoolExecutor(1) as pool:
+        gathering = pool.submit(meeting.coordinator.gather)
+        time.sleep(0.1)
+        assert not gathering.done()
+        changed.resume.set()
+        member = meeting.member(1)
+        member.gather()
+        gathering.result(WAIT_SECONDS)
+    groups: list[Group] = [meeting.coordinator, member]
+    assert all_gather(groups, "x", "a", "b") == [["a", "b"]] * 2
+
+
 @pytest.mark.parametrize("line", [b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", b'{"jaxtrain": 1}\n', b"\n"])
 def test_strangers_are_sent_away(meet: Meet, line: bytes) -> None:
     meeting = meet(2)

@@ -224,16 +224,22 @@ class Coordinator(Group):
                 abort = abort or self.vanished(index)
         except Silence:
             abort = self.silent(index)
-        if abort is not None:
-            self._abort_all(abort)
         with self._changed:
-            self._members.pop(index).close()
-            self._changed.notify_all()
+            # Under one lock with what `gather` decides: a process that was lost before is awaited
+            # again, and of one that was lost after all others hear.
+            is_lost = abort is not None and self._complete
+            if not is_lost:
+                self._remove(index)
+        if abort is not None and is_lost:
+            self._abort_all(abort)
+            with self._changed:
+                self._remove(index)
+
+    def _remove(self, index: int) -> None:
+        self._members.pop(index).close()
+        self._changed.notify_all()
 
     def _abort_all(self, abort: Abort) -> None:
-        with self._changed:
-            if not self._complete and abort.process is None:
-                return  # it may be started again, as long as the others wait
         if self._announce(abort):
             relay.start_thread(functools.partial(self._leave, abort), "leave")
 
