@@ -1,7 +1,9 @@
 """Who has a folder in a bucket: an object there that its holder writes again and again.
 
 A bucket has no locks, but it replaces an object only if that is of the generation which the writer
-has seen, so of several writers one wins. A holder that died writes no more.
+has seen, so of several writers one wins. A holder that died writes no more. One that only could not
+write for long, as its machine stood still or was cut off, may have lost the folder without knowing,
+so it has to write once more before it goes on.
 """
 
 import contextlib
@@ -15,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.files import AnyPath, bucket
@@ -24,6 +27,8 @@ from jaxtrain.workdir.names import LOCK, held_error
 RENEW_SECONDS = 10.0
 STALE_SECONDS = 60.0
 LOOK_SECONDS = 2.0
+# After which a holder no longer takes its hold for granted: well before others may take it.
+DOUBT_SECONDS = STALE_SECONDS - 2 * RENEW_SECONDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,18 +94,40 @@ class Lease:
         self._say = say
         self._path = path / LOCK
         self._content = json.dumps(dataclasses.asdict(Holder.this())).encode()
+        self._renewed = _Moment.now()
         self._stored = self._take()
         self._taken_by: Holder | None = None
+        self._renewing = threading.Lock()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew, daemon=True, name="lease")
         self._thread.start()
 
     def check(self) -> None:
-        """Nothing may be written to the folder without a look at this.
+        """Nothing may be written to the folder without a look at this, right before.
+
+        A hold that was not renewed for `DOUBT_SECONDS` is renewed first, with as much patience as
+        any other write has.
 
         Raises:
-            CheckpointError: another run has taken the folder, since it did not hear of this one.
+            CheckpointError: another run has taken the folder, since it did not hear of this one; or
+                it cannot be found out whether one has.
         """
+        failure: Exception | None = None
+        tried = time.monotonic()
+        while self._taken_by is None and self._renewed.seconds_ago() > DOUBT_SECONDS:
+            try:
+                self._renew_once()
+            except Exception as error:  # as for `files.bucket.read`
+                failure = error
+            else:
+                break
+            if time.monotonic() - tried > bucket.WRITE_SECONDS:
+                raise CheckpointError(
+                    f"workdir {self._folder} could not be reached for "
+                    f"{self._renewed.seconds_ago():.0f} s, so that another run may have taken it "
+                    f"over: {bucket.explain(failure)}; run the same command again"
+                ) from failure
+            time.sleep(LOOK_SECONDS)
         if self._taken_by is not None:
             raise CheckpointError(
                 f"workdir {self._folder} was taken over by {self._taken_by}, as it had not heard "
@@ -119,10 +146,14 @@ class Lease:
     def _take(self) -> Stored:
         generation = 0
         while True:
+            began = _Moment.now()
             try:
-                return bucket.write(self._path, self._content, generation)
+                stored = bucket.write(self._path, self._content, generation)
             except Conflict:
                 held = bucket.read(self._path)
+            else:
+                self._renewed = began
+                return stored
             if held is None:
                 generation = 0
             elif held.content == self._content:  # the answer to a write was lost
@@ -166,21 +197,44 @@ class Lease:
 
     def _renew(self) -> None:
         while not self._end.wait(RENEW_SECONDS):
-            # Where the service cannot be reached, nobody else reaches it either; it may be back.
+            # It may be reached again the next time; until then `check` counts the seconds.
             with contextlib.suppress(Exception):
                 self._renew_once()
             if self._taken_by is not None:
                 return
 
     def _renew_once(self) -> None:
-        try:
-            self._stored = bucket.write(self._path, self._content, self._stored.generation)
-        except Conflict:
-            found = bucket.read(self._path)
-            if found is not None and found.content == self._content:
-                self._stored = found
-            else:
-                self._taken_by = Holder.read(b"" if found is None else found.content)
+        """Writes the lease anew, or finds who else did; as for `files.bucket.write`."""
+        with self._renewing:
+            while self._taken_by is None:
+                began = _Moment.now()  # what the service writes is no older
+                try:
+                    self._stored = bucket.write(self._path, self._content, self._stored.generation)
+                except Conflict:
+                    found = bucket.read(self._path)
+                    if found is not None and found.content == self._content:
+                        self._stored = found  # the answer to a write was lost
+                    else:
+                        self._taken_by = Holder.read(b"" if found is None else found.content)
+                else:
+                    self._renewed = began
+                    return
+
+
+class _Moment(NamedTuple):
+    """A moment by both of the machine's clocks."""
+
+    monotonic: float
+    wall: float
+
+    @classmethod
+    def now(cls) -> "_Moment":
+        return cls(time.monotonic(), time.time())
+
+    def seconds_ago(self) -> float:
+        """By the clock that says more: one may stand still with its machine, one may be set."""
+        now = self.now()
+        return max(now.monotonic - self.monotonic, now.wall - self.wall)
 
 
 @contextlib.contextmanager

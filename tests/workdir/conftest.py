@@ -1,9 +1,11 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from bucket_service import Service, serve
 
 from jaxtrain.config import Config, from_dict
+from jaxtrain.files import bucket
 
 
 def make_config(**changes: Any) -> Config:
@@ -18,3 +20,21 @@ def make_config(**changes: Any) -> Config:
 @pytest.fixture
 def config() -> Callable[..., Config]:
     return make_config
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with serve() as running, pytest.MonkeyPatch.context() as patch:
+        for name, value in running.environment.items():
+            patch.setenv(name, value)
+        for name in ("EPATH_USE_TF", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"):
+            patch.setenv(name, "false")
+        patch.setenv("GCE_METADATA_DETECT_RETRIES", "1")
+        yield running
+    bucket._bucket.cache_clear()
+
+
+@pytest.fixture
+def run(service: Service, request: pytest.FixtureRequest) -> str:
+    """The name of a new run; it lies in gs://bucket."""
+    return request.node.name
