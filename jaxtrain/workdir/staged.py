@@ -3,13 +3,18 @@
 Nothing can be appended to there: they are written on the local disk, and brought as whole objects.
 """
 
+import contextlib
+import fcntl
+import os
 import shutil
 import tempfile
 from pathlib import Path
 
 from jaxtrain.errors import CheckpointError
 from jaxtrain.files import AnyPath, bucket
-from jaxtrain.workdir.names import METRICS, TENSORBOARD
+from jaxtrain.workdir.names import LOCK, METRICS, TENSORBOARD
+
+PREFIX = "jaxtrain-logs-"
 
 
 class Staged:
@@ -18,14 +23,19 @@ class Staged:
     metrics.jsonl is fetched. An event file, which is made anew at each start, is stood for by one
     of the same name, as empty as it is there.
 
+    A process that is killed cannot remove its folder, so the next one that has any does.
+
     Args:
         path: the run's folder.
     """
 
     def __init__(self, path: AnyPath) -> None:
         self._path = path
+        _remove_left()
+        around = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._lock = _held(around)
         # TensorBoard shows the folder's name.
-        self.folder = Path(tempfile.mkdtemp(prefix="jaxtrain-")) / path.name
+        self.folder = around / path.name
         self.folder.mkdir()
         # What the bucket has, by the state of the local file that it was brought from.
         self._brought: dict[str, tuple[int, int]] = {}
@@ -62,6 +72,7 @@ class Staged:
     def remove(self) -> None:
         """Removes the local folder."""
         shutil.rmtree(self.folder.parent, ignore_errors=True)
+        os.close(self._lock)
 
     def _events(self) -> list[Path]:
         return sorted(path for path in (self.folder / TENSORBOARD).glob("*") if path.is_file())
@@ -71,6 +82,29 @@ class Staged:
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
         self._brought[name] = _state(file)
+
+
+def _held(folder: Path) -> int:
+    """Locks a new folder as long as this process lives, and no longer, however it ends."""
+    lock = os.open(folder / f"{LOCK}.new", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    # With this name it is locked from the first moment.
+    os.rename(folder / f"{LOCK}.new", folder / LOCK)
+    return lock
+
+
+def _remove_left() -> None:
+    """Removes the folders of this user's processes that have ended; others keep theirs locked."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if folder.stat(follow_symlinks=False).st_uid != os.getuid():
+                continue
+            lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+            finally:
+                os.close(lock)
 
 
 def _state(file: Path) -> tuple[int, int]:

@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +92,42 @@ def test_event_files_are_emptied_and_removed_there_as_well(
     assert service.read(f"{run}/tensorboard/older") == b""
     assert service.read(f"{run}/tensorboard/new") == b"more"
     staged.remove()
+
+
+KILLED = """
+import os, signal, sys
+from jaxtrain.files import place
+from jaxtrain.workdir.staged import Staged
+staged = Staged(place(sys.argv[1]))
+(staged.folder / "metrics.jsonl").write_text("lost")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_leaves_is_removed_by_the_next(
+    service: Service, run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    where = f"gs://bucket/{run}"
+    live = Staged(place(where))
+    (tmp_path / "jaxtrain-logs-new").mkdir()  # of a process that has just begun
+    (tmp_path / "jaxtrain-logs-link").symlink_to(live.folder.parent)
+    subprocess.run(
+        [sys.executable, "-c", KILLED, where],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+        timeout=100,
+    )
+    (left,) = tmp_path.glob("*/*/metrics.jsonl")
+    other = Staged(place(where))
+    assert not left.parent.parent.exists()
+    assert live.folder.exists()
+    live.remove()
+    other.remove()
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == [
+        "jaxtrain-logs-link",
+        "jaxtrain-logs-new",
+    ]
 
 
 def test_foreign_folders_are_refused(
