@@ -24,6 +24,10 @@ class UsageError(JaxtrainError):
     status = 2
 
 
+class LayoutError(UsageError):
+    """A way to lie on devices that does not fit those that are here, or the model."""
+
+
 class DataError(JaxtrainError):
     """Bad data found while running."""
 

@@ -2,19 +2,19 @@
 
 import contextlib
 import dataclasses
-import os
+import io
 import sys
 import time
 from typing import Any
 
 import numpy as np
 
-from jaxtrain import checkpoint, data, files, predictor, workdir
+from jaxtrain import checkpoint, data, files, predictor, provenance, workdir
 from jaxtrain.config import Config, EvalRequest, apply_overrides
 from jaxtrain.config.schema import DataConfig, ParallelConfig
-from jaxtrain.errors import CheckpointError, UsageError
+from jaxtrain.errors import CheckpointError, LayoutError, UsageError
 from jaxtrain.evaluation import Evaluator, Results
-from jaxtrain.parallel.mesh import all_devices, axis_sizes, within_memory
+from jaxtrain.parallel.mesh import check_processes, within_memory
 from jaxtrain.parallel.processes import peers
 from jaxtrain.parallel.processes.peers import Peers
 from jaxtrain.predictor import Predictor
@@ -40,14 +40,14 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
         contextlib.closing(_console(everybody)) as console,
     ):
         everybody.before_exit(console.close)
-        parallel, moved = _parallel(config.parallel, request)
-        which = everybody.broadcast("checkpoint", request.checkpoint)
-        directory, model = _load(stored.path / "checkpoints", which, parallel)
+        check_processes(everybody.count)
+        asked = {"--checkpoint": request.checkpoint, "--split": request.split}
+        everybody.agree("the processes", provenance.identity(config, asked))
+        directory, model = _load(stored.path / "checkpoints", request, config.parallel, console)
         step = model.step
         split = _open_split(model, config.data, _split_name(request, config))
-        everybody.agree("the processes", _identity(model, split, config))
-        if moved is not None:
-            console.message(moved)
+        known = {"the checkpoint's step": str(step), "the split's checksum": split.fingerprint}
+        everybody.agree("the processes", known)
         console.message(f"evaluating step {step} on {split.size:,} examples of {split.name!r}")
         with within_memory():
             results, metrics = _results(model, split, config, console)
@@ -88,19 +88,7 @@ def _keep(
 
 def _console(everybody: Peers) -> Console:
     """What a person sees; nothing of all processes but the first."""
-    stream = sys.stderr if everybody.is_first else open(os.devnull, "w")  # noqa: SIM115
-    return open_console(stream, time.perf_counter)
-
-
-def _identity(model: Predictor, split: data.Split, config: Config) -> dict[str, str]:
-    """What must be the same in all processes, as texts."""
-    return {
-        "the checkpoint's step": str(model.step),
-        "the split's name": split.name,
-        "the split's checksum": split.fingerprint,
-        "config.eval.batch_size": str(config.eval.batch_size),
-        "config.data.cache": config.data.cache,
-    }
+    return open_console(sys.stderr if everybody.is_first else io.StringIO(), time.perf_counter)
 
 
 def _results(
@@ -124,24 +112,6 @@ def _results(
     console.unpause()
     assert results is not None, "nobody can ask it to stop"
     return results, evaluator.summary(results)
-
-
-def _parallel(config: ParallelConfig, request: EvalRequest) -> tuple[ParallelConfig, str | None]:
-    """How the model is to lie on the devices here, and what to say where that is not as trained.
-
-    A pod's run is evaluated on a laptop: unless the command line says how, a mesh that does not
-    fit gives way to the default one.
-    """
-    if any(name.startswith("parallel.") for name in request.overrides):
-        return config, None
-    devices = len(all_devices())
-    try:
-        axis_sizes(config.mesh, devices)
-    except UsageError:
-        default = ParallelConfig()
-        said = f"the run's mesh {config.mesh} is not for {devices} devices; taking {default.mesh}"
-        return default, said
-    return config, None
 
 
 def _open_split(model: Predictor, config: DataConfig, name: str) -> data.Split:
@@ -173,16 +143,29 @@ def _split_name(request: EvalRequest, config: Config) -> str:
 
 
 def _load(
-    checkpoints: files.AnyPath, which: str, parallel: ParallelConfig
+    checkpoints: files.AnyPath, request: EvalRequest, parallel: ParallelConfig, console: Console
 ) -> tuple[files.AnyPath, Predictor]:
-    """The model of a checkpoint, and the folder of that; looks again if a live run removed it."""
+    """The model of a checkpoint, and the folder of that; looks again if a live run removed it.
+
+    A pod's run is evaluated on a laptop: unless the command line says how the model is to lie on
+    the devices, the run's own way gives way to the default one where it does not fit.
+    """
+    chosen = {"parallel.mesh", "parallel.rules"} & set(request.overrides)
     while True:
-        directory, step = _locate(checkpoints, which)
+        directory, step = _locate(checkpoints, request.checkpoint)
         try:
             return directory, predictor.load(directory, step, parallel)
         except CheckpointError:
             if step in checkpoint.agreed_steps(directory):
                 raise
+        except LayoutError as error:
+            default = ParallelConfig()
+            if chosen or (parallel.mesh, parallel.rules) == (default.mesh, default.rules):
+                raise
+            console.message(
+                f"taking the mesh {default.mesh}, {default.rules}: of the run's own, {error}"
+            )
+            parallel = dataclasses.replace(parallel, mesh=default.mesh, rules=default.rules)
 
 
 def _locate(checkpoints: files.AnyPath, which: str) -> tuple[files.AnyPath, int]:

@@ -1,5 +1,6 @@
 """How a split's batches reach a compiled step: from the devices' memory or from the host's."""
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
@@ -40,12 +41,14 @@ class Form:
         examples: of the split.
         image_shape: of one example.
         resident: whether the examples lie on the devices and a batch is their indices.
+        mode: how training steps run: `jit`; or `pmap`, for a step that sums over its axis.
     """
 
     mesh: AnyMesh
     examples: int
     image_shape: tuple[int, ...]
     resident: bool
+    mode: str
 
     def lower(self, step: Step, variables: Any, rows: int) -> jax.stages.Lowered:
         """`step(variables, batch)`, whose results are to be replicated, over batches of `rows`."""
@@ -63,12 +66,10 @@ class Form:
             keeps_state=False,
         )
 
-    def lower_calls(
-        self, step: Step, state: Any, rows: int, most: int, mode: str
-    ) -> jax.stages.Lowered:
+    def lower_calls(self, step: Step, state: Any, rows: int, most: int) -> jax.stages.Lowered:
         """A run of training steps, `step(state, batch)` to (state, metrics); see `Feed`."""
         # Under pmap each device sees its own rows of the batch.
-        offset = rows // self.mesh.size if mode == "pmap" else 0
+        offset = rows // self.mesh.size if self.mode == "pmap" else 0
 
         def batch(resident: Resident | None, feed: Any) -> data.Batch:
             first = jax.lax.axis_index(PMAP_AXIS) * offset if offset else 0
@@ -88,7 +89,7 @@ class Form:
             sharding = (over_columns(self.mesh), replicated(self.mesh))
         program = one if most == 1 else several
         resident = self._abstract_resident()
-        if mode == "pmap":
+        if self.mode == "pmap":
             assert isinstance(self.mesh, Mesh), "pmap is compiled for real devices"
             parted = by_device if most == 1 else calls_by_device
             feed = jax.eval_shape(lambda feed: parted(feed, self.mesh.size), feed)
@@ -124,10 +125,10 @@ class Form:
         )
 
 
-def form(split: data.Split, config: DataConfig, mesh: AnyMesh) -> Form:
+def form(split: data.Split, config: DataConfig, mesh: AnyMesh, mode: str = "jit") -> Form:
     """How a split is fed over a mesh."""
     resident = is_resident(split, config.cache, mesh)
-    return Form(mesh, split.size, split.image_shape, resident)
+    return Form(mesh, split.size, split.image_shape, resident, mode)
 
 
 class Feed:
@@ -138,12 +139,21 @@ class Feed:
     own devices, ahead in threads.
     """
 
-    def __init__(self, split: data.Split, config: DataConfig, mesh: Mesh) -> None:
-        """Begins to copy the split to the devices if `is_resident` says so."""
+    def __init__(
+        self, split: data.Split, config: DataConfig, mesh: Mesh, mode: str = "jit"
+    ) -> None:
+        """Begins to copy the split to the devices if `is_resident` says so.
+
+        Args:
+            split: the examples.
+            config: where they are kept.
+            mesh: the devices.
+            mode: as in `Form`; evaluation runs under `jit` in any case.
+        """
         self._split = split
         self._config = config
         self._mesh = mesh
-        self._form = form(split, config, mesh)
+        self._form = form(split, config, mesh, mode)
         self._resident: futures.Future[Resident] | None = None
         if self._form.resident:
             # Beside the compilation, for which the shapes are enough.
@@ -167,7 +177,7 @@ class Feed:
         """
         return self._compiled(self._form.lower(step, variables, rows))
 
-    def compile_calls(self, step: Step, state: Any, rows: int, most: int, mode: str) -> Compiled:
+    def compile_calls(self, step: Step, state: Any, rows: int, most: int) -> Compiled:
         """Compiles a run of training steps, `step(state, batch)` to (state, metrics).
 
         Args:
@@ -175,7 +185,6 @@ class Feed:
             state: abstract, with shardings.
             rows: rows of the global batch; they divide over the mesh.
             most: the most steps in one call; 1 unless the split is resident.
-            mode: `jit`; or `pmap`, for a step that sums over its axis.
 
         Returns:
             A function of (state, one feed of `calls`, whether to stop) that gives the last step's
@@ -184,12 +193,11 @@ class Feed:
         Raises:
             DataError: as for `compile`.
         """
-        return self._compiled(self._form.lower_calls(step, state, rows, most, mode))
+        return self._compiled(self._form.lower_calls(step, state, rows, most))
 
-    def batches(
-        self, index_batches: data.IndexBatches, start: int = 0, mode: str = "jit"
-    ) -> Iterator[Any]:
+    def batches(self, index_batches: data.IndexBatches, start: int = 0) -> Iterator[Any]:
         """The batches from item `start` of `index_batches` to its last."""
+        mode = self._form.mode
         if self._resident is not None:
             feeds: Iterator[Any] = (
                 index_batches[number].astype(np.int32)
@@ -213,7 +221,7 @@ class Feed:
         return feeds
 
     def calls(
-        self, index_batches: data.IndexBatches, steps: Iterable[range], most: int, mode: str
+        self, index_batches: data.IndexBatches, steps: Iterable[range], most: int
     ) -> Iterator[tuple[range, Any]]:
         """The steps of each call, counted from 1, and what to feed it.
 
@@ -221,17 +229,17 @@ class Feed:
             index_batches: item i holds the indices of step i + 1.
             steps: the steps of the calls, each run right after the one before.
             most: as for `compile_calls`.
-            mode: likewise.
         """
         if most > 1:
             for call in steps:
                 feed = _stacked(index_batches, call, most)
-                yield call, calls_by_device(feed, self._mesh.size) if mode == "pmap" else feed
+                mapped = self._form.mode == "pmap"
+                yield call, calls_by_device(feed, self._mesh.size) if mapped else feed
             return
         batches: Iterator[Any] | None = None
         for call in steps:
             if batches is None:
-                batches = self.batches(index_batches, call.start - 1, mode)
+                batches = self.batches(index_batches, call.start - 1)
             yield call, next(batches)
 
     def _compiled(self, lowered: jax.stages.Lowered) -> Compiled:
@@ -242,12 +250,18 @@ class Feed:
 
 
 def is_resident(split: data.Split, cache: str, mesh: AnyMesh) -> bool:
-    """Whether `data.cache` puts this split on the devices; never one that is random to read."""
+    """Whether `data.cache` puts this split on the devices; never one that is random to read.
+
+    The same on all processes, also where one has more devices than another.
+    """
     if split.random:
         return False
     if cache != "auto":
         return cache == "device"
-    copies = len(mesh.local_devices) if isinstance(mesh, Mesh) and on_cpu(mesh) else 1
+    copies = 1
+    if isinstance(mesh, Mesh) and on_cpu(mesh):
+        hosts = collections.Counter(device.process_index for device in mesh.devices.flat)
+        copies = max(hosts.values())
     return split.nbytes * copies <= AUTO_RESIDENT_BYTES
 
 

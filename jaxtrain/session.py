@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxtrain import checkpoint, setup, workdir
+from jaxtrain import checkpoint, provenance, workdir
 from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.errors import NonFiniteError, Stopped
 from jaxtrain.evaluation import Evaluator
-from jaxtrain.parallel.compile import is_stop
 from jaxtrain.parallel.stop import StopRequest
 from jaxtrain.report import Reporter
 from jaxtrain.setup import Run
@@ -19,10 +18,6 @@ from jaxtrain.state import TrainState
 from jaxtrain.step import StepMetrics
 
 Metrics = dict[str, Any]
-
-# Steps between two looks at the loss where none is reported. A look takes a transfer from the
-# device, so not every step has one.
-CHECK_STEPS = 100
 
 
 @dataclasses.dataclass
@@ -97,23 +92,21 @@ class Session:
             NonFiniteError: the loss of a step of this interval was not finite.
             CheckpointError: another run has the folder now.
         """
-        self.stopping = is_stop(sent.stops) or self.stopping
+        stops, bad_step = jax.device_get((sent.stops, sent.metrics.interval.bad_step))
+        self.stopping = self.stopping or bool(stops)
+        self._check(int(bad_step))
         if sent.reports:
             self.opened.check_held()
-            self.check(sent.metrics)
             interval, learning_rate = jax.device_get(sent.metrics)
             trained = self.record.trained = interval.compute()
             self.reporter.train(sent.steps[-1], **trained, learning_rate=float(learning_rate))
-        elif sent.steps[-1] // CHECK_STEPS > (sent.steps[0] - 1) // CHECK_STEPS:
-            self.check(sent.metrics)
 
-    def check(self, metrics: StepMetrics) -> None:
-        """Waits for a step, and looks whether the losses of its interval are finite.
+    def _check(self, bad_step: int) -> None:
+        """Ends the run if there was a step with a loss that is not finite.
 
         Raises:
-            NonFiniteError: one is not.
+            NonFiniteError: names it.
         """
-        bad_step = int(metrics.interval.bad_step)
         if not bad_step:
             return
         self.checkpoints.wait()  # or the step that is being written would not be named
@@ -164,7 +157,13 @@ class Session:
         record = self.record
         fresh = record.evaluated if record.evaluated_step == int(state.step) else None
         known = dataclasses.asdict(record) | {"seconds": self.seconds}
-        meta = {**setup.describe(self.run), "best": known.pop("best"), "record": known}
+        described = provenance.describe(
+            self.run.config,
+            self.run.dataset.class_names,
+            self.run.image_shape,
+            self.run.fingerprints,
+        )
+        meta = {**described, "best": known.pop("best"), "record": known}
         self.reporter.flush()
         with self.reporter.paused("save"):
             self.opened.publish()

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import importlib.metadata
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import optax
 from jax.sharding import Mesh
 
 from jaxtrain import augment, data, models, optimizer, plan, state, tasks
-from jaxtrain.config import Config, flatten, to_dict
+from jaxtrain.config import Config
 from jaxtrain.config.schema import TrainConfig
 from jaxtrain.errors import UsageError
 from jaxtrain.feed import is_resident
@@ -35,20 +34,6 @@ from jaxtrain.step import Fixed, normalisation
 
 # Saves a tenth of the time of a small MLP's step.
 _STEPS_PER_CALL = 10
-
-# Where a host has its data and how it reads it changes nothing.
-_OF_A_HOST = ("data.path", "data.download", "data.threads", "data.ahead")
-
-_VERSIONED = (
-    "jaxtrain",
-    "jax",
-    "flax",
-    "optax",
-    "orbax-checkpoint",
-    "numpy",
-    "pillow",
-    "tensorflow-datasets",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,27 +276,3 @@ def epochs_text(run: Run) -> str:
     """How many epochs a run has, as its config says it."""
     epochs = run.config.train.epochs or run.plan.epoch(run.plan.total_steps)
     return f"{epochs:.4g} epoch{'' if epochs == 1 else 's'}"
-
-
-def identity(run: Run) -> dict[str, str]:
-    """What must be the same in all processes of a run, as texts."""
-    config = {
-        f"config.{key}": repr(value)
-        for key, value in flatten(run.config).items()
-        if key not in _OF_A_HOST
-    }
-    data = {f"the {role} split's checksum": text for role, text in run.fingerprints.items()}
-    versions = {f"the version of {name}": importlib.metadata.version(name) for name in _VERSIONED}
-    devices = {"the kind of devices": jax.devices()[0].device_kind}
-    return config | data | versions | devices | {"the classes": repr(run.dataset.class_names)}
-
-
-def describe(run: Run) -> dict[str, Any]:
-    """What a checkpoint says of the run that made it, as JSON values."""
-    return {
-        "config": to_dict(run.config),
-        "class_names": list(run.dataset.class_names),
-        "image_shape": list(run.image_shape),
-        "data": run.fingerprints,
-        "versions": {name: importlib.metadata.version(name) for name in _VERSIONED},
-    }

@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
@@ -13,7 +14,7 @@ from typing import Any
 
 import jax
 
-from jaxtrain import checkpoint, files, setup, workdir
+from jaxtrain import checkpoint, files, provenance, setup, workdir
 from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.config import TrainRequest, flatten
 from jaxtrain.errors import CheckpointError
@@ -21,7 +22,7 @@ from jaxtrain.evaluation import Evaluator
 from jaxtrain.feed import Feed
 from jaxtrain.parallel.compile import Compiled
 from jaxtrain.parallel.in_flight import InFlight
-from jaxtrain.parallel.mesh import within_memory
+from jaxtrain.parallel.mesh import check_processes, within_memory
 from jaxtrain.parallel.processes import peers
 from jaxtrain.parallel.processes.peers import Peers
 from jaxtrain.parallel.stop import SECOND_SIGNAL_STATUS, StopRequest
@@ -31,6 +32,9 @@ from jaxtrain.setup import Run
 from jaxtrain.state import TrainState
 from jaxtrain.step import train_step
 from jaxtrain.tasks import CLASSIFICATION
+
+# How long a second signal waits for the terminal to be left clean.
+LAST_WORDS_SECONDS = 1.0
 
 
 def train(request: TrainRequest) -> dict[str, Any] | None:
@@ -43,18 +47,24 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
         JaxtrainError: see `jaxtrain.errors` for what each kind means.
     """
     config = request.config
-    with peers.start(request.processes, config.parallel.peer_timeout_seconds) as everybody:
+    with (
+        StopRequest() as stop,
+        peers.start(request.processes, config.parallel.peer_timeout_seconds) as everybody,
+    ):
+        check_processes(everybody.count)
         run = setup.build(config)
-        everybody.agree("the processes", setup.identity(run))
+        known = {f"the {role} split's checksum": x for role, x in run.fingerprints.items()}
+        known["the classes"] = repr(run.dataset.class_names)
+        everybody.agree("the processes", provenance.identity(config, known))
         path = files.place(everybody.broadcast("workdir", _choose_path(request, everybody)))
         with (
             _opened(request, run, path, everybody) as opened,
             _reporting(run, opened, everybody) as reporter,
-            StopRequest(
+        ):
+            stop.hold(
                 on_first=lambda: reporter.message("stopping soon; a second signal stops now"),
                 on_second=lambda: _leave_at_once(reporter, everybody),
-            ) as stop,
-        ):
+            )
             everybody.before_exit(reporter.close)
             reporter.message(f"workdir  {path}")
             stored = everybody.broadcast("result", json.dumps(opened.finished()))
@@ -116,8 +126,11 @@ def _reporting(run: Run, opened: workdir.Workdir, everybody: Peers) -> Reporter:
 
 def _leave_at_once(reporter: Reporter, everybody: Peers) -> None:
     """What is to be done before a second signal ends this process, and with it all others."""
-    reporter.close()
     everybody.abort(SECOND_SIGNAL_STATUS, "left at a second signal, without saving")
+    # What it waits for, such as a terminal that takes nothing, must not keep this process.
+    closing = threading.Thread(target=reporter.close, daemon=True)
+    closing.start()
+    closing.join(LAST_WORDS_SECONDS)
 
 
 def _say_what_next(run: Run, path: files.AnyPath, result: Metrics, reporter: Reporter) -> None:
@@ -143,7 +156,7 @@ def _run(
     with futures.ThreadPoolExecutor() as pool, reporter.paused("compile"):
         # XLA compiles outside Python's lock, so these three take the time of the longest, which
         # begins first.
-        feed = Feed(run.dataset.train, config.data, run.devices)
+        feed = Feed(run.dataset.train, config.data, run.devices, config.parallel.mode)
         compiled = pool.submit(_compile_update, run, feed)
         restored = pool.submit(_restore_or_create, run, opened, reporter)
         evaluator = pool.submit(_compile_evaluator, run).result()
@@ -163,7 +176,6 @@ def _run(
             run.sampler.batches(run.plan.total_steps),
             run.plan.calls(first, run.steps_per_call),
             run.steps_per_call,
-            config.parallel.mode,
         )
         state = _loop(session, update, state, calls)
         with reporter.paused("save"):
@@ -192,7 +204,6 @@ def _loop(
         if not (events.evaluate or events.save or session.stopping):
             continue
         in_flight.drain()
-        session.check(metrics)
         is_best = events.evaluate and session.evaluate(state)
         if events.save or is_best or session.stopping:
             session.save(state)
@@ -214,13 +225,7 @@ def _evaluate_late(session: Session, state: TrainState) -> None:
 
 def _compile_update(run: Run, feed: Feed) -> Compiled:
     step = functools.partial(train_step, run.fixed)
-    return feed.compile_calls(
-        step,
-        run.abstract,
-        run.config.train.batch_size,
-        run.steps_per_call,
-        run.config.parallel.mode,
-    )
+    return feed.compile_calls(step, run.abstract, run.config.train.batch_size, run.steps_per_call)
 
 
 def _compile_evaluator(run: Run) -> Evaluator:

@@ -15,8 +15,12 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 # The tests of the installed command compile as users do.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=1"
 
+import hypothesis
 import jax
 
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("any_machine", deadline=None)
+hypothesis.settings.load_profile("any_machine")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

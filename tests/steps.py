@@ -27,6 +27,10 @@ from jaxtrain.step import Fixed, Normalise, train_step
 
 BATCH = 16
 TRAIN = split(37, name="train")
+ADAM = OptimizerConfig(learning_rate=0.01)
+# Its updates are the gradients' size: unlike Adam's first ones, which are the sign of a gradient
+# that may be rounding alone, they differ between layouts by no more than rounding does.
+MOMENTUM = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9)
 
 
 class Convolving(nn.Module):
@@ -59,6 +63,7 @@ def fixed(
     name: str = "mlp",
     dtype: str = "float32",
     operations: str = "flip|noise(0.1)",
+    updates: OptimizerConfig = ADAM,
 ) -> Fixed:
     """What a small run has; cached, as a jit's own cache goes by it."""
     model = models.build(
@@ -72,14 +77,16 @@ def fixed(
         model = dataclasses.replace(model, module=Plain(), takes=frozenset({"train"}))
     params = state.abstract_model(model, IMAGE_SHAPE, 10)["params"]
     schedule = optimizer.build_schedule(
-        ScheduleConfig(name="cosine"), 0.01, optimizer.Span(20, 0, Fraction(37, BATCH))
+        ScheduleConfig(name="cosine"),
+        updates.learning_rate,
+        optimizer.Span(20, 0, Fraction(37, BATCH)),
     )
     return Fixed(
         model=model,
         augment=augment.build(operations),
         normalise=Normalise((0.4,), (0.3,)),
         loss=tasks.training_loss(0.1, None),
-        optimizer=optimizer.build(OptimizerConfig(), params),
+        optimizer=optimizer.build(updates, params),
         schedule=schedule,
         report_steps=report_steps,
         accumulate=accumulate,
@@ -116,18 +123,18 @@ def trained(
     if mode == "pmap":
         same = dataclasses.replace(same, axis=PMAP_AXIS)
     built = build_mesh(mesh, jax.devices()[:devices])
-    feed = Feed(TRAIN, DataConfig(cache=cache), built)
+    feed = Feed(TRAIN, DataConfig(cache=cache), built, mode)
     current = new_state(built, same, rules)
     step = functools.partial(train_step, same)
     abstract = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), current
     )
-    update = feed.compile_calls(step, abstract, BATCH, most, mode)
+    update = feed.compile_calls(step, abstract, BATCH, most)
     ends = np.cumsum([0, *(lengths or [1] * steps)]).tolist()
     calls = [range(a + 1, b + 1) for a, b in itertools.pairwise(ends)]
     history = []
     batches = data.Sampler(TRAIN.size, BATCH, 5).batches(steps)
-    for _, batch in feed.calls(batches, calls, most, mode):
+    for _, batch in feed.calls(batches, calls, most):
         (current, metrics), stops = update(current, batch, False)
         assert not is_stop(stops)
         history.append(jax.device_get(metrics))

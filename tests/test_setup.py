@@ -32,9 +32,6 @@ def test_a_run_knows_its_data_and_its_state():
     run = setup.build(from_dict({"train": {"steps": 10}}))
     assert run.image_shape == (28, 28, 1)
     assert set(run.fingerprints) == {"train", "eval"}
-    described = setup.describe(run)
-    assert described["class_names"] == [str(digit) for digit in range(10)]
-    assert from_dict(described["config"]) == run.config
     created = run.create_state()
     assert int(created.step) == 0
     assert created.params["hidden_0"]["kernel"].sharding.is_fully_replicated

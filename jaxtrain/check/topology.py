@@ -108,7 +108,7 @@ def compile_step(run: Run, name: str) -> CompiledStep:
         UsageError: it does not fit into a device's memory, in the compiler's own words.
     """
     config = run.config
-    form = feed.form(run.dataset.train, config.data, run.mesh)
+    form = feed.form(run.dataset.train, config.data, run.mesh, config.parallel.mode)
     console = open_console(sys.stderr, time.monotonic)
     console.message(f"compiling the step for {name}, which takes seconds to minutes")
     console.close()
@@ -118,7 +118,6 @@ def compile_step(run: Run, name: str) -> CompiledStep:
         run.abstract,
         config.train.batch_size,
         run.steps_per_call,
-        config.parallel.mode,
     )
     try:
         # In a thread, so that Ctrl-C ends it.

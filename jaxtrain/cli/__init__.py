@@ -26,6 +26,7 @@ from jaxtrain.cli.requests import Given
 from jaxtrain.cli.verbs import VERBS, Verb
 from jaxtrain.cli.words import read_words
 from jaxtrain.errors import CheckpointError, JaxtrainError, Stopped, UsageError
+from jaxtrain.parallel.stop import leave
 
 __all__ = ["entry", "main"]
 
@@ -39,26 +40,13 @@ def entry() -> NoReturn:
     """
     # Until a run takes signals itself there is nothing to save. An exception in the middle of a
     # library's import or callback would be swallowed or end as a crash.
-    signal.signal(signal.SIGINT, _interrupted)
-    signal.signal(signal.SIGTERM, _terminated)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, leave)
     _open_streams()
     status = main()
     if status:
         os._exit(status)  # both streams are flushed with every line
     sys.exit(status)
-
-
-def _interrupted(number: int, frame: types.FrameType | None) -> None:
-    os.write(2, b"\njaxtrain: interrupted\n")
-    os._exit(130)
-
-
-def _terminated(number: int, frame: types.FrameType | None) -> None:
-    """A machine that is taken away: whoever starts jobs again is to start this one, too."""
-    os.write(
-        2, b"\njaxtrain: stopped before there was anything to save; run the same command again\n"
-    )
-    os._exit(Stopped.status)
 
 
 def _open_streams() -> None:

@@ -94,7 +94,7 @@ VERBS = {
             *_PROCESSES,
             _DEBUG,
         ),
-        keys="set data.path and where else data comes from, or eval.*",
+        keys="set data.path and where else data comes from, eval.*, parallel.*",
         request=eval_request,
         run="jaxtrain.evaluate:evaluate",
     ),

@@ -133,5 +133,7 @@ def compiled(program: jax.stages.Compiled, mesh: Mesh, resident: Any) -> Compile
         mesh: the devices.
         resident: what it was lowered for.
     """
+    # JAX takes a global array's NumPy value to be the same everywhere. Of this one each device gets
+    # its own element alone, from its own process, and that is what is to differ.
     flags = {asked: np.full(mesh.size, asked, np.int32) for asked in (False, True)}
     return lambda state, feed, asked: Sent(*program(state, resident, feed, flags[asked]))

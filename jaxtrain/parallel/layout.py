@@ -8,7 +8,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxtrain import rules
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import LayoutError
 from jaxtrain.parallel.mesh import AXES, AnyMesh
 
 _KEY = "parallel.rules"
@@ -61,7 +61,7 @@ def parameter_shardings(text: str, params: Any, mesh: AnyMesh) -> Any:
         A tree like `params` of `NamedSharding`.
 
     Raises:
-        UsageError: bad rules, a rule that matches no parameter or does not fit one that it
+        LayoutError: bad rules, a rule that matches no parameter or does not fit one that it
             matches, or a mesh axis of several devices that nothing is split over.
     """
     names = rules.parameter_names(params)
@@ -72,7 +72,7 @@ def parameter_shardings(text: str, params: Any, mesh: AnyMesh) -> Any:
     elif text in READY_MADE:
         by_name = dict.fromkeys(names, READY_MADE[text])
     else:
-        raise UsageError(
+        raise LayoutError(
             f"{_KEY}={text!r} must be one of {', '.join(READY_MADE)}, or rules by parameter name, "
             f"as in {_EXAMPLE!r}"
         )
@@ -90,7 +90,7 @@ def _refuse_unused(text: str, specs: list[PartitionSpec], mesh: AnyMesh) -> None
     for axis, ready in (("fsdp", "fsdp"), ("model", "tensor")):
         if mesh.shape[axis] > 1 and axis not in used:
             fix = "take fewer" if text == ready else f"set {_KEY}={ready}"
-            raise UsageError(
+            raise LayoutError(
                 f"parallel.mesh gives the axis {axis} {mesh.shape[axis]} devices, but no parameter "
                 f"can be split over them with {_KEY}={text!r}; {fix}, or take the axis data"
             )
@@ -112,7 +112,7 @@ def _read_rule(value: str, pattern: str) -> _Rule:
     )
     axes = [axis for dimension in dimensions for axis in dimension]
     if len(set(axes)) < len(axes) or not set(axes) <= set(AXES):
-        raise UsageError(
+        raise LayoutError(
             f"{_KEY}: {value!r} of {pattern!r} must be one of {', '.join(READY_MADE)}, or one "
             f"entry a dimension: one of the axes {', '.join(AXES)}, each at most once, or -, as in "
             "-,model"
@@ -120,14 +120,14 @@ def _read_rule(value: str, pattern: str) -> _Rule:
 
     def split(shape: tuple[int, ...], name: str, mesh: AnyMesh) -> PartitionSpec:
         if len(dimensions) != len(shape):
-            raise UsageError(
+            raise LayoutError(
                 f"{_KEY}: {value!r} of {pattern!r} has {len(dimensions)} entries, but {name!r} has "
                 f"{len(shape)} dimensions {shape}; give one for each"
             )
         for size, dimension in zip(shape, dimensions, strict=True):
             parts = math.prod(mesh.shape[axis] for axis in dimension)
             if size % parts:
-                raise UsageError(
+                raise LayoutError(
                     f"{_KEY}: {value!r} of {pattern!r} splits {size} of {name!r} {shape} over "
                     f"{parts} devices, which does not divide; change the mesh or the rule"
                 )

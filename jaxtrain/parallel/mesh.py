@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jaxtrain.errors import UsageError, one_line
+from jaxtrain.errors import LayoutError, UsageError, one_line
 
 # Neighbours in the last axis are neighbours in the machine: it is the one that talks most.
 AXES = ("data", "fsdp", "model")
@@ -34,6 +34,22 @@ def all_devices() -> list[jax.Device]:
             f"JAX finds no device: {one_line(error)[:300]}; mend the installation or set "
             "JAX_PLATFORMS=cpu"
         ) from error
+
+
+def check_processes(count: int) -> None:
+    """Refuses a process that JAX connects with others that it knows nothing of.
+
+    The hosts of a TPU slice find each other whether or not they were asked to.
+
+    Raises:
+        UsageError: JAX sees another number of processes than `count`.
+    """
+    all_devices()
+    if jax.process_count() != count:
+        raise UsageError(
+            f"JAX sees the devices of {jax.process_count()} processes, but --distributed and what "
+            f"was found make this one of {count}; start all with --distributed=on"
+        )
 
 
 def memory_bytes(device: jax.Device) -> int:
@@ -71,7 +87,7 @@ def axis_sizes(text: str, devices: int) -> Mapping[str, int]:
         devices: how many there are.
 
     Raises:
-        UsageError: it is not of that form, or does not take exactly these devices.
+        LayoutError: it is not of that form, or does not take exactly these devices.
     """
     sizes = dict.fromkeys(AXES, 1)
     given = [part.strip() for part in text.split(",")]
@@ -79,18 +95,18 @@ def axis_sizes(text: str, devices: int) -> Mapping[str, int]:
     for part in given:
         match = re.fullmatch(r"(\w+)\s*=\s*(-1|[1-9][0-9]{0,6})", part)
         if match is None or match[1] not in AXES or names.count(match[1]) > 1:
-            raise UsageError(
+            raise LayoutError(
                 f"parallel.mesh={text!r}: {part!r} must be AXIS=SIZE, each of the axes "
                 f"{', '.join(AXES)} at most once, with a size of 1 or more, or -1 for what is left"
             )
         sizes[match[1]] = int(match[2])
     free = [name for name, size in sizes.items() if size == -1]
     if len(free) > 1:
-        raise UsageError(f"parallel.mesh={text!r}: only one of {' and '.join(free)} can be -1")
+        raise LayoutError(f"parallel.mesh={text!r}: only one of {' and '.join(free)} can be -1")
     taken = math.prod(size for size in sizes.values() if size != -1)
     if devices % taken if free else devices != taken:
         kind = "a multiple of " if free else ""
-        raise UsageError(
+        raise LayoutError(
             f"parallel.mesh={text!r} takes {kind}{taken} devices, but there "
             f"{'is' if devices == 1 else 'are'} {devices}; set --config.parallel.mesh=data=-1 or "
             "another mesh for them"
@@ -104,7 +120,7 @@ def build_mesh(text: str, devices: Sequence[jax.Device]) -> Mesh:
     """A mesh of all `devices` along `AXES`, with compiler-chosen (Auto) sharding inside.
 
     Raises:
-        UsageError: as for `axis_sizes`.
+        LayoutError: as for `axis_sizes`.
     """
     sizes = axis_sizes(text, len(devices))
     return jax.make_mesh(
@@ -116,7 +132,7 @@ def abstract_mesh(text: str, devices: int) -> AbstractMesh:
     """Such a mesh of devices that are not here.
 
     Raises:
-        UsageError: as for `axis_sizes`.
+        LayoutError: as for `axis_sizes`.
     """
     sizes = axis_sizes(text, devices)
     return AbstractMesh(tuple(sizes.values()), AXES, axis_types=(AxisType.Auto,) * len(AXES))

@@ -178,16 +178,6 @@ class Reporter:
         if compiling:
             self._console.message(f"compiled in {self._clock() - before:.1f} s")
 
-    @property
-    def training_seconds(self) -> float:
-        """Seconds of training since `start`, without pauses, up to the last training report."""
-        return self._speed.training_seconds
-
-    @property
-    def images_per_second_overall(self) -> float | None:
-        """Images since `start` over `training_seconds`; None before the first report."""
-        return self._speed.images_per_second_overall
-
     def hparams(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, Any]) -> None:
         """Shows the finished run in TensorBoard's HPARAMS tab. Call it once, at the end.
 

@@ -57,8 +57,8 @@ def test_a_run(make, tmp_path, clock):
             batches(1, 1)
         reporter.eval(40, "test", {"loss": float("nan"), "accuracy": 0.75, "count": 10})
         reporter.flush()
-        assert reporter.training_seconds == 20
-        assert reporter.images_per_second_overall == 20
+        assert reporter._speed.training_seconds == 20
+        assert reporter._speed.images_per_second_overall == 20
     common = {"accuracy": 0.5, "learning_rate": 0.1, "images_per_second": 20.0}
     assert MetricsLog(tmp_path / "metrics.jsonl").read() == [
         {"step": 20, "time": 1e9 + 1013, "split": "train", "loss": 0.05, **common},
@@ -110,12 +110,15 @@ def test_a_resumed_run_has_each_step_once(make, tmp_path):
 
 def test_speed_counts_from_where_the_run_goes_on(make, clock):
     with make() as reporter:
-        assert reporter.images_per_second_overall is None
+        assert reporter._speed.images_per_second_overall is None
         clock.sleep(100)
         reporter.start(30)
         clock.sleep(2)
         reporter.train(34, 1.0, 0.5, 0.1)
-        assert (reporter.training_seconds, reporter.images_per_second_overall) == (2, 20)
+        assert (reporter._speed.training_seconds, reporter._speed.images_per_second_overall) == (
+            2,
+            20,
+        )
 
 
 def test_tensorboard_can_be_off_and_on_again(make, tmp_path):
