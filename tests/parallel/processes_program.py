@@ -110,7 +110,16 @@ def nothing(peers: Peers) -> None:
     """For processes that do not come so far."""
 
 
+def wait_for_all() -> None:
+    """Until every process has come so far: Python and JAX are slow to start on a busy machine."""
+    Path(f"here.{os.environ['JAX_PROCESS_ID']}").touch()
+    while len(list(Path().glob("here.*"))) < int(os.environ["JAX_NUM_PROCESSES"]):
+        time.sleep(0.05)
+
+
 def train(request: TrainRequest) -> dict[str, Any] | None:
+    if scenario != "nothing":
+        wait_for_all()
     with start(request.processes, request.config.parallel.peer_timeout_seconds) as peers:
         globals()[scenario](peers)
     return {"count": peers.count} if peers.is_first else None

@@ -9,16 +9,18 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jaxtrain.errors import UsageError
 from jaxtrain.parallel.processes import coordinator
+from jaxtrain.parallel.processes.group import share_out
 
 PROGRAM = Path(__file__).with_name("processes_program.py")
 WAIT_SECONDS = 120
-# Short, but a busy machine must not look lost.
-TIMEOUT_SECONDS = 4
+# A busy machine must not look lost; shorter where it is waited for.
+TIMEOUT_SECONDS, SHORT_SECONDS = 60, 8
 
 End = tuple[int, str, str]
 """Exit status, stdout and stderr."""
@@ -37,7 +39,13 @@ def free_port() -> int:
 class Processes:
     """The processes of a scenario, some of which may be absent."""
 
-    def __init__(self, scenario: str, count: int, absent: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        scenario: str,
+        count: int,
+        absent: Sequence[int] = (),
+        seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -50,7 +58,7 @@ class Processes:
             "http_proxy": "http://127.0.0.1:9",  # of no account between processes
         }
         words = ["train", "--config=mnist_mlp"]
-        words.append(f"--config.parallel.peer_timeout_seconds={TIMEOUT_SECONDS}")
+        words.append(f"--config.parallel.peer_timeout_seconds={seconds}")
         self.processes = {
             k: subprocess.Popen(
                 [sys.executable, PROGRAM, scenario, *words],
@@ -79,8 +87,8 @@ class Processes:
 
 
 @contextlib.contextmanager
-def started(scenario: str, count: int, absent: Sequence[int] = ()) -> Iterator[Processes]:
-    several = Processes(scenario, count, absent)
+def started(scenario: str, count: int, **options: Any) -> Iterator[Processes]:
+    several = Processes(scenario, count, **options)
     try:
         yield several
     finally:
@@ -89,8 +97,8 @@ def started(scenario: str, count: int, absent: Sequence[int] = ()) -> Iterator[P
             process.communicate()
 
 
-def run(scenario: str, count: int, absent: Sequence[int] = ()) -> list[End]:
-    with started(scenario, count, absent) as several:
+def run(scenario: str, count: int, **options: Any) -> list[End]:
+    with started(scenario, count, **options) as several:
         return several.ends()
 
 
@@ -135,7 +143,7 @@ def test_agreement() -> None:
         "share",
     ]
     assert sorted(path.name for path in Path().rglob("*")) == [
-        *("mine", "ours", "said.0", "said.1", "said.2")
+        *("here.0", "here.1", "here.2", "mine", "ours", "said.0", "said.1", "said.2")
     ]
 
 
@@ -153,8 +161,8 @@ def test_a_fault_of_one_ends_all() -> None:
 
 def test_an_error_that_looks_like_a_loss_is_told_when_nobody_is_lost() -> None:
     begun = time.monotonic()
-    same_error(run("echo", 2), 5, "process 1: cannot be written")
-    assert time.monotonic() - begun > TIMEOUT_SECONDS
+    same_error(run("echo", 2, seconds=SHORT_SECONDS), 5, "process 1: cannot be written")
+    assert time.monotonic() - begun > SHORT_SECONDS
 
 
 def test_words_before_a_sudden_exit() -> None:
@@ -177,18 +185,19 @@ def test_a_killed_process_ends_all_others_at_once(count: int, victim: int) -> No
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_stopped_process_ends_all_others_after_the_timeout(victim: int) -> None:
-    with started("endless", 2) as several:
+    with started("endless", 2, seconds=SHORT_SECONDS) as several:
         several.wait_until_busy()
         several.processes[victim].send_signal(signal.SIGSTOP)
         begun = time.monotonic()
         other = several.processes[1 - victim]
         out, err = other.communicate(timeout=WAIT_SECONDS)
-        assert TIMEOUT_SECONDS - 2 < time.monotonic() - begun < TIMEOUT_SECONDS + 10
+        # Within the time-out, which a test of the group shows, and what a busy machine adds.
+        assert SHORT_SECONDS / 2 < time.monotonic() - begun < SHORT_SECONDS + 15
         several.processes[victim].send_signal(signal.SIGCONT)
         assert several.processes[victim].wait(WAIT_SECONDS) == 7
     ends: list[End | None] = [None, None]
     ends[1 - victim] = (other.returncode, out, err)
-    expect_loss(ends, victim, f"no sign of life for {TIMEOUT_SECONDS} s")
+    expect_loss(ends, victim, f"no sign of life for {share_out(SHORT_SECONDS).silence_seconds:g} s")
 
 
 def expect_loss(ends: Sequence[End | None], victim: int, how: str) -> None:
@@ -203,18 +212,18 @@ def expect_loss(ends: Sequence[End | None], victim: int, how: str) -> None:
 
 
 def test_all_wake_up_after_a_common_pause() -> None:
-    with started("endless", 2) as several:
+    with started("endless", 2, seconds=SHORT_SECONDS) as several:
         several.wait_until_busy()
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for process in several.processes.values():
                 process.send_signal(number)
-            time.sleep(TIMEOUT_SECONDS + 1 if number == signal.SIGSTOP else 1)
+            time.sleep(SHORT_SECONDS + 1 if number == signal.SIGSTOP else 1)
         assert [process.poll() for process in several.processes.values()] == [None, None]
 
 
 @pytest.mark.parametrize("absent", [0, 1])
 def test_a_process_that_never_started_ends_the_other(absent: int) -> None:
-    ((status, out, err),) = run("nothing", 2, [absent])
+    ((status, out, err),) = run("nothing", 2, absent=[absent], seconds=2)
     assert (status, out, err.count("\n")) == (7, "", 1), err
     who = "" if absent else "process 1: "
     assert err.startswith(f"jaxtrain: error: {who}process {absent} of 2 never started: ")

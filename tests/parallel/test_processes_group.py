@@ -1,6 +1,7 @@
 """The group without JAX: coordinator and members in threads, and connections that misbehave."""
 
 import contextlib
+import dataclasses
 import json
 import socket
 import threading
@@ -10,33 +11,39 @@ from concurrent import futures
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from jaxtrain.errors import PeerLostError, UsageError
-from jaxtrain.parallel.processes import relay
+from jaxtrain.parallel.processes import relay, wire
 from jaxtrain.parallel.processes.coordinator import Coordinator
-from jaxtrain.parallel.processes.group import Abort, Group
+from jaxtrain.parallel.processes.group import Abort, Group, Timing, share_out
 from jaxtrain.parallel.processes.member import Member
 from jaxtrain.parallel.processes.wire import Connection, Silence
 
 WAIT_SECONDS = 20
-QUICK_SECONDS = 0.6
+# Nobody is lost, however busy the machine is.
+PATIENT = share_out(WAIT_SECONDS)
+# For what never starts, and for connections that are silent: no process that lives has it.
+HURRIED = dataclasses.replace(PATIENT, timeout_seconds=0.3)
+STRICT = dataclasses.replace(PATIENT, beat_seconds=0.1, ticks=5)
 
 
 class Meeting:
     """Processes that are only threads of this one, and the aborts that each of them hears of."""
 
-    def __init__(self, count: int, timeout_seconds: float = WAIT_SECONDS) -> None:
+    def __init__(self, count: int, timing: Timing = PATIENT) -> None:
         self.count = count
-        self.timeout_seconds = timeout_seconds
+        self.timing = timing
         self.aborts: dict[int, list[Abort]] = {k: [] for k in range(count)}
         listener = socket.create_server(("127.0.0.1", 0))
         self.address = listener.getsockname()
         self.members: list[Member] = []
-        self.coordinator = Coordinator(listener, count, timeout_seconds, self.aborts[0].append, 1)
+        self.coordinator = Coordinator(listener, count, timing, self.aborts[0].append, 1)
 
     def member(self, index: int) -> Member:
         abort = self.aborts[index].append
-        member = Member(self.address, index, self.count, self.timeout_seconds, abort)
+        member = Member(self.address, index, self.count, self.timing, abort)
         self.members.append(member)
         return member
 
@@ -130,14 +137,13 @@ def test_processes_at_different_places_are_a_fault(meet: Meet) -> None:
 
 @pytest.mark.parametrize("teller", [0, 1, 2])
 def test_the_words_of_one_are_heard_by_all_others(meet: Meet, teller: int) -> None:
-    meeting = meet(3)
+    meeting = meet(3, dataclasses.replace(PATIENT, goodbye_seconds=WAIT_SECONDS))
     groups = meeting.groups()
     abort = Abort(3, "bad data", teller)
+    begun = time.monotonic()
     groups[teller].abort(abort)
+    assert time.monotonic() - begun < WAIT_SECONDS / 2, "they say that they have heard"
     others = {0, 1, 2} - {teller}
-    if teller == 0:
-        groups[1].finish()  # here no process ends, which would end its connection
-        groups[2].finish()
     assert meeting.hear(*others) == [abort, abort]
     assert meeting.aborts[teller] == []
 
@@ -172,27 +178,34 @@ def test_a_connection_that_ends_is_a_lost_process(meet: Meet) -> None:
 
 
 def test_silence_is_a_lost_process(meet: Meet) -> None:
-    meeting = meet(3, QUICK_SECONDS)
-    stranger = meeting.stranger(hello(2, 3))
-    meeting.groups(2)
-    words = "process 2 of 3 was lost: no sign of life for 0.6 s; run the same command again"
-    assert meeting.hear(0, 1) == [Abort(7, words, None)] * 2
-    stranger.close()
+    meeting = meet(2, STRICT)
+    with meeting.stranger(hello(1, 2)):
+        meeting.groups(1)
+        words = "process 1 of 2 was lost: no sign of life for 0.5 s; run the same command again"
+        assert meeting.hear(0) == [Abort(7, words, None)]
 
 
-def test_signs_of_life_are_enough(meet: Meet) -> None:
-    meeting = meet(2, QUICK_SECONDS)
-    groups = meeting.groups()
-    time.sleep(3 * QUICK_SECONDS)
-    assert meeting.aborts == {0: [], 1: []}
-    assert all_gather(groups, "x", "a", "b") == [["a", "b"]] * 2
+def test_signs_of_life(meet: Meet) -> None:
+    """Each side sends them again and again."""
+    beats = b'{"beat": true}\n' * 3
+    meeting = meet(2, dataclasses.replace(PATIENT, beat_seconds=0.05, ticks=400))
+    with meeting.stranger(hello(1, 2)) as stranger:
+        meeting.groups(1)
+        wait_for(lambda: beats in stranger.recv(1 << 16, socket.MSG_PEEK))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        member = Member(listener.getsockname(), 1, 2, meeting.timing, lambda _: None)
+        coordinator, _ = listener.accept()
+        with coordinator:
+            wait_for(lambda: beats in coordinator.recv(1 << 16, socket.MSG_PEEK))
+        wait_for(member._closed.is_set)
 
 
 @pytest.mark.parametrize("how", ["silent", "ended"])
 def test_a_member_notices_that_process_0_is_lost(how: str) -> None:
     aborts: list[Abort] = []
+    timing = STRICT if how == "silent" else PATIENT
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        member = Member(listener.getsockname(), 1, 2, QUICK_SECONDS, aborts.append)
+        member = Member(listener.getsockname(), 1, 2, timing, aborts.append)
         coordinator, _ = listener.accept()
         coordinator.sendall(b'{"welcome": true}\n')
         member.gather()
@@ -200,9 +213,38 @@ def test_a_member_notices_that_process_0_is_lost(how: str) -> None:
             coordinator.close()
         wait_for(lambda: aborts)
         coordinator.close()
-    why = {"silent": "no sign of life for 0.6 s", "ended": "it ended without a word"}[how]
+    why = {"silent": "no sign of life for 0.5 s", "ended": "it ended without a word"}[how]
     words = f"process 0 of 2 was lost: {why}; run the same command again"
     assert aborts == [Abort(7, words, None)]
+
+
+@given(st.floats(0.5, 86400))
+@example(60)
+def test_who_falls_silent_has_ended_all_within_the_time_out(seconds: float) -> None:
+    timing = share_out(seconds)
+    leaving = timing.goodbye_seconds + timing.last_words_seconds
+    assert timing.silence_seconds + leaving <= seconds * (1 + 1e-9)
+    assert timing.silence_seconds > seconds / 2
+    assert timing.ticks >= 5
+    assert timing.goodbye_seconds <= 1
+
+
+def test_the_usual_timing() -> None:
+    assert share_out(60) == Timing(60, 5, 11, 1, 2)
+
+
+def test_one_that_hangs_keeps_nobody_from_leaving_at_once(meet: Meet) -> None:
+    """It takes nothing, though there is much for it to take."""
+    meeting = meet(3)
+    with meeting.stranger(hello(1, 3)) as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        coordinator, _ = meeting.groups(1)
+        connection = meeting.coordinator._members[1]
+        relay.start_thread(lambda: connection.send({"text": "x" * 10**8}), "much")
+        begun = time.monotonic()
+        coordinator.abort(Abort(130, "x", 0))
+        assert time.monotonic() - begun < PATIENT.goodbye_seconds + 5
+        assert meeting.hear(2) == [Abort(130, "x", 0)]
 
 
 # --- Before all are there.
@@ -211,17 +253,18 @@ def test_a_member_notices_that_process_0_is_lost(how: str) -> None:
 @pytest.mark.parametrize(
     ("count", "absent", "who"),
     [
-        (2, {1}, "process 1 of 2 never started: nothing heard of it for 0.6 s"),
-        (4, {1, 3}, "processes 1 and 3 of 4 never started: nothing heard of them for 0.6 s"),
+        (2, {1}, "process 1 of 2 never started: nothing heard of it for 0.3 s"),
+        (4, {1, 3}, "processes 1 and 3 of 4 never started: nothing heard of them for 0.3 s"),
         (5, {1, 2, 4}, "processes 1, 2 and 4 of 5 never started"),
     ],
 )
 def test_who_never_started_is_named_to_all(
     meet: Meet, count: int, absent: set[int], who: str
 ) -> None:
-    meeting = meet(count, QUICK_SECONDS)
+    meeting = meet(count, HURRIED)
     present = sorted(set(range(1, count)) - absent)
     members = [meeting.member(k) for k in present]
+    wait_for(lambda: len(meeting.coordinator._members) == len(members))
     with pytest.raises(PeerLostError, match=who) as caught:
         meeting.coordinator.gather()
     abort = Abort(7, str(caught.value), None)
@@ -232,10 +275,10 @@ def test_process_0_that_never_started() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
     with pytest.raises(PeerLostError) as caught:
-        Member(address, 1, 2, QUICK_SECONDS, lambda _: None)
+        Member(address, 1, 2, HURRIED, lambda _: None)
     assert str(caught.value).startswith(
         f"process 0 of 2 never started: 127.0.0.1 port {address[1]} cannot be reached (Connection "
-        "refused) after 0.6 s; start all 2 at the same time, or raise parallel.peer_timeout_sec"
+        "refused) after 0.3 s; start all 2 at the same time, or raise parallel.peer_timeout_sec"
     )
 
 
@@ -243,9 +286,9 @@ def test_process_0_may_be_the_last_to_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
     with futures.ThreadPoolExecutor(1) as pool:
-        member = pool.submit(Member, address, 1, 2, WAIT_SECONDS, lambda _: None)
+        member = pool.submit(Member, address, 1, 2, PATIENT, lambda _: None)
         time.sleep(0.3)
-        coordinator = Coordinator(socket.create_server(address), 2, WAIT_SECONDS, lambda _: None, 1)
+        coordinator = Coordinator(socket.create_server(address), 2, PATIENT, lambda _: None, 1)
         together(coordinator.gather, member.result(WAIT_SECONDS).gather)
         member.result().finish()
         coordinator.finish()
@@ -263,7 +306,7 @@ def test_a_process_that_is_none_of_them_is_refused(
     meet: Meet, index: int, count: int, kind: type[Exception], words: str
 ) -> None:
     meeting = meet(2)
-    wrong = Member(meeting.address, index, count, WAIT_SECONDS, lambda _: None)
+    wrong = Member(meeting.address, index, count, PATIENT, lambda _: None)
     with pytest.raises(kind, match=words):
         wrong.gather()
     meeting.groups()  # the right one is still expected
@@ -347,14 +390,33 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
     return one, two
 
 
-def test_silence_is_counted_in_waits() -> None:
+class Waits:
+    """A `poll` whose waits are in vain, but where the script has an x: then a message comes."""
+
+    def __init__(self, script: str, sender: socket.socket) -> None:
+        self.script = iter(script)
+        self.sender = sender
+
+    def register(self, *_: Any) -> None:
+        pass
+
+    def poll(self, milliseconds: float) -> bool:
+        if comes := next(self.script) == "x":
+            self.sender.sendall(b'{"beat": true}\n')
+        return comes
+
+
+def test_silence_is_counted_in_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as said, in a row."""
     one, two = tcp_pair()
     with one, two:
-        connection = Connection(one)
-        start = time.monotonic()
+        waits = Waits("--x--xx-----", two)
+        monkeypatch.setattr(wire.select, "poll", lambda: waits)
+        messages = Connection(one).messages(1, 3)
+        assert [next(messages) for _ in range(3)] == [{"beat": True}] * 3
         with pytest.raises(Silence):
-            next(connection.messages(0.05, 3))
-        assert time.monotonic() - start >= 4 * 0.05
+            next(messages)
+        assert "".join(waits.script) == "--"
 
 
 def test_a_message_may_come_in_pieces() -> None:
@@ -408,10 +470,8 @@ def test_the_relay_tells_the_service_that_a_client_is_gone() -> None:
 def test_the_hub_joins_a_member_with_the_service() -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
         listener = socket.create_server(("127.0.0.1", 0))
-        coordinator = Coordinator(
-            listener, 2, WAIT_SECONDS, lambda _: None, service.getsockname()[1]
-        )
-        member = Member(listener.getsockname(), 1, 2, WAIT_SECONDS, lambda _: None)
+        coordinator = Coordinator(listener, 2, PATIENT, lambda _: None, service.getsockname()[1])
+        member = Member(listener.getsockname(), 1, 2, PATIENT, lambda _: None)
         together(coordinator.gather, member.gather)
         client = member.service_connection()
         client.sendall(b"early")

@@ -12,7 +12,7 @@ from typing import Any
 from jaxtrain.config.request import split_address
 from jaxtrain.errors import PeerLostError, UsageError
 from jaxtrain.parallel.processes import relay
-from jaxtrain.parallel.processes.group import GOODBYE_SECONDS, Abort, Group
+from jaxtrain.parallel.processes.group import Abort, Group, Timing
 from jaxtrain.parallel.processes.wire import Connection, Silence
 
 GREETING_SECONDS = 10.0
@@ -74,11 +74,11 @@ class Coordinator(Group):
         self,
         listener: socket.socket,
         count: int,
-        timeout_seconds: float,
+        timing: Timing,
         on_abort: Callable[[Abort], None],
         service_port: int,
     ) -> None:
-        super().__init__(0, count, timeout_seconds, on_abort)
+        super().__init__(0, count, timing, on_abort)
         self._listener = listener
         self._service_port = service_port
         self._changed = threading.Condition()  # guards all that follows
@@ -96,7 +96,7 @@ class Coordinator(Group):
             PeerLostError: some are not, after the time-out.
         """
         with self._changed:
-            self._changed.wait_for(self._all_there, self.timeout_seconds)
+            self._changed.wait_for(self._all_there, self.timing.timeout_seconds)
             self._complete = self._all_there()
             missing = [k for k in range(1, self.count) if k not in self._members]
         if missing:
@@ -112,7 +112,7 @@ class Coordinator(Group):
         who = f"process{'es' if len(missing) > 1 else ''} {_listed(missing)} of {self.count}"
         return (
             f"{who} never started: nothing heard of {'them' if len(missing) > 1 else 'it'} for "
-            f"{self.timeout_seconds:g} s; start all {self.count} at the same time, or raise "
+            f"{self.timing.timeout_seconds:g} s; start all {self.count} at the same time, or raise "
             "parallel.peer_timeout_seconds"
         )
 
@@ -130,11 +130,11 @@ class Coordinator(Group):
     def abort(self, abort: Abort) -> None:
         """See `Group`."""
         self._announce(abort)
-        self._wait_until_gone(GOODBYE_SECONDS)
+        self._wait_until_gone(self.timing.goodbye_seconds)
 
     def finish(self) -> None:
         """See `Group`."""
-        self._wait_until_gone(self.timeout_seconds)
+        self._wait_until_gone(self.timing.timeout_seconds)
         self._closed.set()
         with self._listener, contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # closing alone does not wake `_accept`
@@ -149,7 +149,10 @@ class Coordinator(Group):
             if self._abort is not None:
                 return False
             self._abort = abort
-        self._send_all({"abort": abort.status, "words": abort.words, "process": abort.process})
+            members = list(self._members.values())
+        message = {"abort": abort.status, "words": abort.words, "process": abort.process}
+        for member in members:  # one that takes nothing must not keep it from the others
+            relay.start_thread(functools.partial(member.send, message), "abort")
         return True
 
     def _send_all(self, message: dict[str, Any]) -> None:
@@ -209,7 +212,7 @@ class Coordinator(Group):
         """Takes a process's messages to its end."""
         abort: Abort | None = None
         try:
-            for message in connection.messages(self.beat_seconds, self.ticks):
+            for message in connection.messages(self.timing.beat_seconds, self.timing.ticks):
                 match message:
                     case {"give": str(name), "text": str(text)}:
                         with self._changed:
@@ -244,7 +247,7 @@ class Coordinator(Group):
             relay.start_thread(functools.partial(self._leave, abort), "leave")
 
     def _leave(self, abort: Abort) -> None:
-        self._wait_until_gone(GOODBYE_SECONDS)
+        self._wait_until_gone(self.timing.goodbye_seconds)
         self.on_abort(abort)
 
     def _join_service(self, connection: Connection) -> None:

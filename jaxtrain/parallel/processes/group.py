@@ -6,14 +6,53 @@ process ends all of them, with the same exit status.
 
 import abc
 import dataclasses
+import math
 import threading
 from collections.abc import Callable
 
-# Signs of life in the time after which silence means that a process is lost.
-BEATS_PER_TIMEOUT = 6
-SLOWEST_BEAT_SECONDS = 5.0
-# How long a process waits for the others to hear why it leaves.
-GOODBYE_SECONDS = 3.0
+# Signs of life within the time-out, and the longest time between two.
+BEATS_PER_TIMEOUT, SLOWEST_BEAT_SECONDS = 12, 5.0
+# How long who leaves waits for the others to hear why, and then for its own callbacks; together at
+# most this part of the time-out.
+GOODBYE_SECONDS, LAST_WORDS_SECONDS, LEAVING_PART = 1.0, 2.0, 1 / 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """How the time-out is shared out: a process that falls silent has ended all others within it.
+
+    Attributes:
+        timeout_seconds: the whole; how long others may take to start.
+        beat_seconds: between two signs of life, and how long is waited for one at a time.
+        ticks: after how many such waits in vain a process is lost.
+        goodbye_seconds: how long who leaves waits for the others to hear why.
+        last_words_seconds: how long its callbacks may take after that.
+    """
+
+    timeout_seconds: float
+    beat_seconds: float
+    ticks: int
+    goodbye_seconds: float
+    last_words_seconds: float
+
+    @property
+    def silence_seconds(self) -> float:
+        """The silence after which a process is lost."""
+        return self.ticks * self.beat_seconds
+
+
+def share_out(timeout_seconds: float) -> Timing:
+    """The timing that fits into `parallel.peer_timeout_seconds`."""
+    beat_seconds = min(timeout_seconds / BEATS_PER_TIMEOUT, SLOWEST_BEAT_SECONDS)
+    longest = GOODBYE_SECONDS + LAST_WORDS_SECONDS
+    leaving_seconds = min(longest, timeout_seconds * LEAVING_PART)
+    return Timing(
+        timeout_seconds,
+        beat_seconds,
+        ticks=math.floor((timeout_seconds - leaving_seconds) / beat_seconds),
+        goodbye_seconds=leaving_seconds * GOODBYE_SECONDS / longest,
+        last_words_seconds=leaving_seconds * LAST_WORDS_SECONDS / longest,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,20 +76,18 @@ class Group(abc.ABC):
     Args:
         index: this process.
         count: how many there are.
-        timeout_seconds: silence after which a process is lost.
+        timing: when others are late, or lost.
         on_abort: called in another thread when all have to leave, but not for this process's own
             `abort`; need not return.
     """
 
     def __init__(
-        self, index: int, count: int, timeout_seconds: float, on_abort: Callable[[Abort], None]
+        self, index: int, count: int, timing: Timing, on_abort: Callable[[Abort], None]
     ) -> None:
         self.index = index
         self.count = count
-        self.timeout_seconds = timeout_seconds
+        self.timing = timing
         self.on_abort = on_abort
-        self.beat_seconds = min(timeout_seconds / BEATS_PER_TIMEOUT, SLOWEST_BEAT_SECONDS)
-        self.ticks = round(timeout_seconds / self.beat_seconds)
         self._closed = threading.Event()
         self._turn = 0
 
@@ -68,7 +105,7 @@ class Group(abc.ABC):
 
     @abc.abstractmethod
     def abort(self, abort: Abort) -> None:
-        """Makes all others leave, and waits a little until they know."""
+        """Makes all others leave; waits a little until they know, even if one of them hangs."""
 
     @abc.abstractmethod
     def finish(self) -> None:
@@ -79,12 +116,12 @@ class Group(abc.ABC):
         """Sends a sign of life."""
 
     def _keep_beating(self) -> None:
-        while not self._closed.wait(self.beat_seconds):
+        while not self._closed.wait(self.timing.beat_seconds):
             self._beat()
 
     def silent(self, process: int) -> Abort:
         """Why all leave when a process is there but says nothing."""
-        return self._lost(process, f"no sign of life for {self.timeout_seconds:g} s")
+        return self._lost(process, f"no sign of life for {self.timing.silence_seconds:g} s")
 
     def vanished(self, process: int) -> Abort:
         """Why all leave when the connection of a process ended."""

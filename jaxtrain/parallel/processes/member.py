@@ -1,5 +1,6 @@
 """The side of every process but the first: one connection to the coordinator."""
 
+import functools
 import queue
 import socket
 import threading
@@ -9,7 +10,7 @@ from typing import Any
 
 from jaxtrain.errors import JaxtrainError, PeerLostError, UsageError
 from jaxtrain.parallel.processes import relay
-from jaxtrain.parallel.processes.group import GOODBYE_SECONDS, Abort, Group
+from jaxtrain.parallel.processes.group import Abort, Group, Timing
 from jaxtrain.parallel.processes.wire import Connection, Silence
 
 RETRY_SECONDS = 0.1
@@ -23,7 +24,7 @@ class Member(Group):
         address: tuple[str, int],
         index: int,
         count: int,
-        timeout_seconds: float,
+        timing: Timing,
         on_abort: Callable[[Abort], None],
     ) -> None:
         """Connects to process 0.
@@ -31,7 +32,7 @@ class Member(Group):
         Raises:
             PeerLostError: it cannot be reached within the time-out.
         """
-        super().__init__(index, count, timeout_seconds, on_abort)
+        super().__init__(index, count, timing, on_abort)
         self._address = address
         self._coordinator = Connection(self._reach_coordinator())
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -42,7 +43,7 @@ class Member(Group):
         relay.start_thread(self._keep_beating, "beats")
 
     def _reach_coordinator(self) -> socket.socket:
-        deadline = time.monotonic() + self.timeout_seconds
+        deadline = time.monotonic() + self.timing.timeout_seconds
         while True:
             try:
                 sock = socket.create_connection(
@@ -60,7 +61,7 @@ class Member(Group):
         host, port = self._address
         return (
             f"process 0 of {self.count} never started: {host} port {port} cannot be reached "
-            f"({error.strerror or error}) after {self.timeout_seconds:g} s; start all "
+            f"({error.strerror or error}) after {self.timing.timeout_seconds:g} s; start all "
             f"{self.count} at the same time, or raise parallel.peer_timeout_seconds"
         )
 
@@ -77,7 +78,7 @@ class Member(Group):
 
     def service_connection(self) -> socket.socket:
         """Another connection to process 0, joined there with JAX's coordination service."""
-        sock = socket.create_connection(self._address, self.timeout_seconds)
+        sock = socket.create_connection(self._address, self.timing.timeout_seconds)
         sock.settimeout(None)
         Connection(sock).send({"jaxtrain": "service"})
         return sock
@@ -90,8 +91,9 @@ class Member(Group):
     def abort(self, abort: Abort) -> None:
         """See `Group`."""
         self._telling = True
-        self._coordinator.send({"abort": abort.status, "words": abort.words})
-        self._heard.wait(GOODBYE_SECONDS)
+        message = {"abort": abort.status, "words": abort.words}
+        relay.start_thread(functools.partial(self._coordinator.send, message), "abort")
+        self._heard.wait(self.timing.goodbye_seconds)
 
     def finish(self) -> None:
         """See `Group`."""
@@ -115,9 +117,10 @@ class Member(Group):
         self._coordinator.close()
 
     def _take_messages(self) -> Abort:
-        for message in self._coordinator.messages(self.beat_seconds, self.ticks):
+        for message in self._coordinator.messages(self.timing.beat_seconds, self.timing.ticks):
             match message:
                 case {"abort": int(status), "words": str(words), "process": process}:
+                    self._coordinator.send_unless_busy({"bye": True})  # whoever tells waits for it
                     return Abort(status, words, process)
                 case {"refused": _}:
                     self._telling = True  # its main thread ends it

@@ -15,14 +15,12 @@ from jaxtrain.errors import Stopped, UsageError
 from jaxtrain.parallel.processes import coordination, relay
 from jaxtrain.parallel.processes.coordination import Coordination
 from jaxtrain.parallel.processes.coordinator import Coordinator, listen
-from jaxtrain.parallel.processes.group import Abort, Group
+from jaxtrain.parallel.processes.group import Abort, Group, share_out
 from jaxtrain.parallel.processes.member import Member
 from jaxtrain.parallel.processes.place import Place, find_place
 from jaxtrain.parallel.processes.relay import start_thread
 from jaxtrain.parallel.processes.words import last_words, may_echo_a_loss, short, sign
 
-# How much longer than the time-out to wait for that news, and how long for callbacks.
-PATIENCE_SECONDS, LAST_WORDS_SECONDS = 2.0, 2.0
 # How long a shared folder may take to show what is written to it.
 SHARED_SECONDS, SHARED_RETRY_SECONDS = 5.0, 0.1
 
@@ -127,7 +125,7 @@ class _Several(Peers):
 
     def __init__(self, place: Place, timeout_seconds: float) -> None:
         self.index, self.count = place.index, place.count
-        self._timeout_seconds = timeout_seconds
+        self._timing = share_out(timeout_seconds)
         self._callbacks: list[Callable[[], None]] = []
         self._leaving = threading.Lock()  # kept by whoever ends this process
         self._has_own_words = False
@@ -140,15 +138,14 @@ class _Several(Peers):
 
     def _join(self, place: Place) -> tuple[Group, int]:
         """The group with all others in it, and the port of JAX's service on this machine."""
-        seconds = self._timeout_seconds
         if self.is_first:
             port = coordination.free_port()
             coordinator = Coordinator(
-                listen(place.address), place.count, seconds, self._leave, port
+                listen(place.address), place.count, self._timing, self._leave, port
             )
             coordinator.gather()
             return coordinator, port
-        member = Member(place.address, place.index, place.count, seconds, self._leave)
+        member = Member(place.address, place.index, place.count, self._timing, self._leave)
         member.gather()
         return member, relay.listen(member.service_connection)
 
@@ -221,7 +218,7 @@ class _Several(Peers):
             self._finish()
         else:
             if may_echo_a_loss(error):
-                time.sleep(self._timeout_seconds + PATIENCE_SECONDS)
+                time.sleep(self._timing.timeout_seconds)  # until then the loss is known
             self.abort(*last_words(error))
         sign(error, self.index)
 
@@ -239,7 +236,7 @@ class _Several(Peers):
             self._leaving.release()
             return
         try:
-            _call(self._callbacks)
+            _call(self._callbacks, self._timing.last_words_seconds)
             whose = abort.process if abort.process is not None else self.index or None
             who = "" if whose is None else f"process {whose}: "
             os.write(2, f"jaxtrain: error: {who}{abort.words}\n".encode(errors="replace"))
@@ -259,8 +256,8 @@ def _reads(path: Any, text: str) -> bool:
         time.sleep(SHARED_RETRY_SECONDS)
 
 
-def _call(callbacks: Sequence[Callable[[], None]]) -> None:
-    """Calls them, and waits a little; one that hangs or fails keeps nobody."""
+def _call(callbacks: Sequence[Callable[[], None]], seconds: float) -> None:
+    """Calls them, and waits so long; one that hangs or fails keeps nobody."""
 
     def call() -> None:
         for callback in callbacks:
@@ -268,4 +265,4 @@ def _call(callbacks: Sequence[Callable[[], None]]) -> None:
                 callback()
 
     thread = start_thread(call, "last-words")
-    thread.join(LAST_WORDS_SECONDS)
+    thread.join(seconds)

@@ -56,10 +56,10 @@ class Connection:
         Args:
             tick_seconds: how long is waited at a time. Waits are counted, not the clock read, so
                 that a process that was itself stopped for long blames nobody when it goes on.
-            ticks: how many waits in a row may be in vain.
+            ticks: after how many waits in a row that were in vain it ends.
 
         Raises:
-            Silence: one more was.
+            Silence: so many were.
         """
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
@@ -70,7 +70,7 @@ class Connection:
                 yield json.loads(line)
             if not poll.poll(1000 * tick_seconds):
                 silent += 1
-                if silent > ticks:
+                if silent == ticks:
                     raise Silence
                 continue
             silent = 0
@@ -85,7 +85,7 @@ class Connection:
     def first(self, seconds: float) -> dict[str, Any] | None:
         """The first message; None if none that can be read came in this time."""
         try:
-            message = next(self.messages(seconds, 0), None)
+            message = next(self.messages(seconds, 1), None)
         except (Silence, ValueError):
             return None
         return message if isinstance(message, dict) else None
