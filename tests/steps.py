@@ -58,6 +58,7 @@ class Plain(nn.Module):
 
 @functools.cache
 def fixed(
+    *,
     report_steps: int = 0,
     accumulate: int = 1,
     name: str = "mlp",
