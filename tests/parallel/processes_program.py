@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax.experimental import multihost_utils
 
@@ -58,6 +59,7 @@ def agrees(peers: Peers) -> None:
         lambda: peers.agree("data", texts),
         lambda: peers.agree("data", {"long": text}),
         lambda: peers.prove_shared(folder),
+        lambda: peers.prove_shared(Path("not there" if peers.index == 2 else "ours")),
     )
     Path(f"said.{peers.index}").write_text("".join(f"{refusal(call)}\n" for call in refusals))
 
@@ -68,6 +70,20 @@ def refusal(call: Callable[[], None]) -> str:
     except UsageError as error:
         return str(error)
     return "not refused"
+
+
+def unproven(peers: Peers) -> None:
+    """One fails while the others prove that a folder is shared."""
+    if peers.index == 1:
+        while len(list(Path().glob(".seen-by-all-*"))) < peers.count - 1:
+            time.sleep(0.05)
+        raise DataError("file x is damaged")
+    peers.prove_shared(Path())
+
+
+def unconnected(peers: Peers) -> None:
+    """Here JAX does not connect process 1 with the others: see `train`."""
+    together(peers)
 
 
 def bad_data(peers: Peers) -> None:
@@ -110,6 +126,10 @@ def nothing(peers: Peers) -> None:
     """For processes that do not come so far."""
 
 
+def does_not_connect(**_: Any) -> None:
+    raise RuntimeError("no room for it")
+
+
 def wait_for_all() -> None:
     """Until every process has come so far: Python and JAX are slow to start on a busy machine."""
     Path(f"here.{os.environ['JAX_PROCESS_ID']}").touch()
@@ -120,6 +140,8 @@ def wait_for_all() -> None:
 def train(request: TrainRequest) -> dict[str, Any] | None:
     if scenario != "nothing":
         wait_for_all()
+    if scenario == "unconnected" and os.environ["JAX_PROCESS_ID"] == "1":
+        jax.distributed.initialize = does_not_connect
     with start(request.processes, request.config.parallel.peer_timeout_seconds) as peers:
         globals()[scenario](peers)
     return {"count": peers.count} if peers.is_first else None

@@ -139,8 +139,10 @@ def test_agreement() -> None:
         "data: more is '2' in process 1, but not there in process 0; start all with the same",
         f"data: long is ...'{x}True{y}'... in process 2, but ...'{x}False{y[:-1]}'... in "
         "process 0; start all with the same",
-        "process 1 does not see what process 0 writes in mine; choose a folder that all processes "
-        "share",
+        "process 0 does not see what process 1 wrote to ours; choose a folder that all processes "
+        "share and may write to",
+        "process 2 cannot write to not there: No such file or directory; choose a folder that all "
+        "processes share and may write to",
     ]
     assert sorted(path.name for path in Path().rglob("*")) == [
         *("here.0", "here.1", "here.2", "mine", "ours", "said.0", "said.1", "said.2")
@@ -149,6 +151,19 @@ def test_agreement() -> None:
 
 def test_an_expected_error_of_one_is_that_of_all() -> None:
     same_error(run("bad_data", 3), 3, "process 1: file x is damaged")
+
+
+def test_nothing_is_left_of_a_proof_that_another_process_ends() -> None:
+    same_error(run("unproven", 3), 3, "process 1: file x is damaged")
+    assert list(Path().glob(".seen-by-all-*")) == []
+
+
+def test_what_keeps_jax_from_connecting_one_is_told_to_all() -> None:
+    ends = run("unconnected", 2)
+    assert [(status, out) for status, out, _ in ends] == [(1, "")] * 2
+    assert "RuntimeError: no room for it\n" in ends[1][2]
+    words = "process 1: RuntimeError: no room for it: a fault of jaxtrain, see its output"
+    assert without_gloo(ends[0][2]) == f"jaxtrain: error: {words}\n"
 
 
 def test_a_fault_of_one_ends_all() -> None:

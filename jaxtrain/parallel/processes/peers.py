@@ -1,6 +1,7 @@
 """The processes that train or evaluate together, from their start to their common end."""
 
 import contextlib
+import functools
 import json
 import os
 import secrets
@@ -12,7 +13,7 @@ from typing import Any, Self
 
 from jaxtrain.config import Processes
 from jaxtrain.errors import Stopped, UsageError
-from jaxtrain.parallel.processes import coordination, relay
+from jaxtrain.parallel.processes import coordination, relay, shared
 from jaxtrain.parallel.processes.coordination import Coordination
 from jaxtrain.parallel.processes.coordinator import Coordinator, listen
 from jaxtrain.parallel.processes.group import Abort, Group, share_out
@@ -20,9 +21,6 @@ from jaxtrain.parallel.processes.member import Member
 from jaxtrain.parallel.processes.place import Place, find_place
 from jaxtrain.parallel.processes.relay import start_thread
 from jaxtrain.parallel.processes.words import last_words, may_echo_a_loss, short, sign
-
-# How long a shared folder may take to show what is written to it.
-SHARED_SECONDS, SHARED_RETRY_SECONDS = 5.0, 0.1
 
 
 def start(asked: Processes, timeout_seconds: float) -> "Peers":
@@ -94,15 +92,14 @@ class Peers:
         """Waits until all processes are here."""
 
     def prove_shared(self, folder: Any) -> None:
-        """Makes sure that all processes see the same folder.
+        """Makes sure that all processes write to the same folder, as they do with checkpoints.
 
         Args:
-            folder: a `Path`, or a bucket's path with the same methods; the first process can write
-                into it.
+            folder: a `Path`, or a bucket's path with the same methods, that exists.
 
         Raises:
-            UsageError: one cannot read what the first process writes there; raised on every
-                process.
+            UsageError: one cannot write there or read what the first process wrote, or the first
+                what one wrote; raised on every process.
         """
 
     def abort(self, status: int, words: str) -> None:
@@ -131,8 +128,13 @@ class _Several(Peers):
         self._has_own_words = False
         try:
             self._group, port = self._join(place)
-            self._coordination = Coordination(port, place, timeout_seconds)
         except Exception as error:
+            sign(error, self.index)
+            raise
+        try:
+            self._coordination = Coordination(port, place, timeout_seconds)
+        except BaseException as error:
+            self._fail(error)
             sign(error, self.index)
             raise
 
@@ -173,22 +175,17 @@ class _Several(Peers):
         self._group.all_gather(name, "")
 
     def prove_shared(self, folder: Any) -> None:
-        text, file = secrets.token_hex(16), None
-        unseen = (
-            f"process {self.index} does not see what process 0 writes in {folder}; choose a folder "
-            "that all processes share"
-        )
+        file = folder / f".seen-by-all-{secrets.token_hex(16)}"
+        remove = functools.partial(shared.remove, file)
+        self._callbacks.append(remove)  # for when another process ends this one
         try:
-            if self.is_first:
-                file = folder / f".seen-by-all-{text[:8]}"
-                file.write_text(text)
-            name, text = self.broadcast("nonce", file and f"{file.name} {text}").split()
-            self._raise_on_all("" if _reads(folder / name, text) else unseen)
-        except OSError as error:
-            raise UsageError(f"{folder} cannot be written: {error.strerror or error}") from error
+            self._raise_on_all(shared.write(self.index, file))
+            names = dict(enumerate(self._group.all_gather("files", file.name)))
+            others = names if self.is_first else {0: names[0]}
+            self._raise_on_all(shared.read(self.index, folder, others))
         finally:
-            if file is not None:
-                file.unlink(missing_ok=True)
+            remove()
+            self._callbacks.remove(remove)
 
     def _raise_on_all(self, complaint: str) -> None:
         """Raises the first complaint of a process, if there is one."""
@@ -217,10 +214,14 @@ class _Several(Peers):
         if error is None or isinstance(error, Stopped):
             self._finish()
         else:
-            if may_echo_a_loss(error):
-                time.sleep(self._timing.timeout_seconds)  # until then the loss is known
-            self.abort(*last_words(error))
+            self._fail(error)
         sign(error, self.index)
+
+    def _fail(self, error: BaseException) -> None:
+        """Makes all others leave with the error's words, unless it follows from a loss."""
+        if may_echo_a_loss(error):
+            time.sleep(self._timing.timeout_seconds)  # until then the loss is known
+        self.abort(*last_words(error))
 
     def _finish(self) -> None:
         """Leaves together with all others; process 0, where JAX's service is, as the last."""
@@ -242,18 +243,6 @@ class _Several(Peers):
             os.write(2, f"jaxtrain: error: {who}{abort.words}\n".encode(errors="replace"))
         finally:
             os._exit(abort.status)
-
-
-def _reads(path: Any, text: str) -> bool:
-    """Whether the file says this, at once or soon."""
-    deadline = time.monotonic() + SHARED_SECONDS
-    while True:
-        with contextlib.suppress(Exception):  # a bucket's library has its own
-            if path.read_text() == text:
-                return True
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(SHARED_RETRY_SECONDS)
 
 
 def _call(callbacks: Sequence[Callable[[], None]], seconds: float) -> None:
