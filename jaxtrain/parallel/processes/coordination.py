@@ -30,7 +30,7 @@ def _keep_proxies_out() -> None:
     os.environ[NO_PROXY] = ",".join(filter(None, [others, relay.LOOPBACK]))
 
 
-class Coordination:
+class CoordinationService:
     """This process's part in the service; process 0 also runs it.
 
     Must be made before JAX finds its devices.
@@ -38,7 +38,7 @@ class Coordination:
     Args:
         port: where the service answers on this machine.
         place: this process.
-        timeout_seconds: silence after which we say that a process is lost.
+        timeout_seconds: within which we say that a process is lost.
     """
 
     def __init__(self, port: int, place: Place, timeout_seconds: float) -> None:

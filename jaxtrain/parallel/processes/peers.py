@@ -14,7 +14,7 @@ from typing import Any, Self
 from jaxtrain.config import Processes
 from jaxtrain.errors import Stopped, UsageError
 from jaxtrain.parallel.processes import coordination, relay, shared
-from jaxtrain.parallel.processes.coordination import Coordination
+from jaxtrain.parallel.processes.coordination import CoordinationService
 from jaxtrain.parallel.processes.coordinator import Coordinator, listen
 from jaxtrain.parallel.processes.group import Abort, Group, share_out
 from jaxtrain.parallel.processes.member import Member
@@ -28,8 +28,8 @@ def start(asked: Processes, timeout_seconds: float) -> "Peers":
 
     Args:
         asked: how the others are found.
-        timeout_seconds: how long to wait for those that are not there yet, and the silence after
-            which one is lost.
+        timeout_seconds: how long to wait for those that are not there yet, and within which one
+            that is lost has ended all others.
 
     Returns:
         The processes, to be used as a context manager at once. If this process is alone nothing
@@ -132,7 +132,7 @@ class _Several(Peers):
             sign(error, self.index)
             raise
         try:
-            self._coordination = Coordination(port, place, timeout_seconds)
+            self._service = CoordinationService(port, place, timeout_seconds)
         except BaseException as error:
             self._fail(error)
             sign(error, self.index)
@@ -226,9 +226,9 @@ class _Several(Peers):
     def _finish(self) -> None:
         """Leaves together with all others; process 0, where JAX's service is, as the last."""
         self.barrier("end")
-        self._coordination.leave()
+        self._service.leave()
         self._group.finish()
-        self._coordination.close()
+        self._service.close()
 
     def _leave(self, abort: Abort) -> None:
         """Ends this process with all others, whatever its main thread waits for."""

@@ -1,8 +1,8 @@
 """Bytes of JAX's coordination service on their way between two processes.
 
-JAX's client ends the process with a C++ stack as soon as its connection to the service is closed,
-which happens when process 0 dies. So clients are connected through a relay in their own process,
-which stays open when the service is gone, and the process can end in its own words.
+JAX's client ends the process with SIGABRT as soon as its connection to the service is closed, which
+happens when process 0 dies. So clients are connected through a relay in their own process, which
+stays open when the service is gone, and the process can end in its own words.
 """
 
 import contextlib
