@@ -18,7 +18,8 @@ environment variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS
 
 JAX_PLATFORMS is cpu unless it is set. The stdout of process 0 is this command's stdout, as it is;
 everything else goes to stderr, each line of process K behind "[K] ". SIGTERM, SIGINT and SIGHUP
-are passed on to all processes. A process that fails or is killed is named on stderr.
+are passed on to all processes; where this command itself is killed by SIGKILL they run on. A process
+that fails or is killed is named on stderr.
 
 The exit status is that of the first process that failed in another way than 7 (a peer was lost)
 or 75 (stopped after saving); else 7 if there is one; else 75 if there is one; else 0.

@@ -302,9 +302,3 @@ def test_help() -> None:
     done = launch("--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: scripts/launch_local.sh [--devices=D] [--grace=SECONDS]")
-
-
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-def test_shellcheck() -> None:
-    done = subprocess.run(["shellcheck", SCRIPT], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
