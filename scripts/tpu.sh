@@ -20,24 +20,6 @@ source "$root/scripts/tpu/gcloud.sh"
 
 kind() { if [[ $queued == true ]]; then echo queued-resources; else echo tpu-vm; fi; }
 
-find_state() { # tpu-vm or queued-resources; sets state, and workers of a VM
-  local format='value(state,networkEndpoints.len())' said
-  if [[ $1 == queued-resources ]]; then format='value(state.state)'; fi
-  if [[ $dry_run == true ]]; then
-    tpu "$1" describe "--format=$format"
-    state=READY workers=1
-  elif said=$(tpu "$1" describe "--format=$format" 2>&1); then
-    read -r state workers <<<"${said##*$'\n'}"
-  elif [[ $said == *NOT_FOUND* ]]; then
-    state=NOT_FOUND
-  else
-    printf '%s\n' "$said" >&2
-    state=UNKNOWN
-  fi
-}
-
-is_gone() { [[ $state =~ ^(NOT_FOUND|PREEMPTED|TERMINATED|STOPP(ING|ED)|SUSPEND(ING|ED)|DELETING|FAILED)$ ]]; }
-
 need_ready() {
   local fix="tpu.sh create makes it, or waits for it"
   find_state tpu-vm
@@ -46,17 +28,14 @@ need_ready() {
   die 1 "$name is $state, not READY; $fix"
 }
 
-wait_until_ready() {
+wait_while_pending() { # tpu-vm or queued-resources; until it is ready, or gone
   local deadline=$((SECONDS + 60 * wait_minutes)) last=''
   while true; do
-    find_state "$(kind)"
+    find_state "$1"
     if [[ $dry_run == true ]]; then return; fi
     if [[ $state != "$last" ]]; then say "$name is $state"; fi
     last=$state
-    if [[ $state == READY || $state == ACTIVE ]]; then break; fi
-    if is_gone; then
-      die 1 "$name is $state and will not be ready; tpu.sh delete, then create it again"
-    fi
+    if [[ $state == READY || $state == ACTIVE ]] || is_gone; then return; fi
     ((SECONDS < deadline)) ||
       die 1 "$name is still $state after wait_minutes=$wait_minutes; tpu.sh create waits on, tpu.sh delete gives up"
     sleep "$poll_seconds"
@@ -72,13 +51,17 @@ create() {
     flags+=("--version=$runtime_version")
   fi
   if [[ -n $network ]]; then flags+=("--network=$network"); fi
-  if [[ $internal_ip == true ]]; then flags+=(--internal-ips); fi
+  if [[ -n $subnetwork ]]; then flags+=("--subnetwork=$subnetwork"); fi
+  if [[ $internal_only == true ]]; then flags+=(--internal-ips); fi
   if [[ $spot == true ]]; then flags+=(--spot); fi
   find_state "$(kind)"
   if [[ $state == NOT_FOUND || $dry_run == true ]]; then
     tpu "$(kind)" create "${flags[@]}" "${more[@]}" || die $? "gcloud could not create $name"
   fi
-  wait_until_ready
+  wait_while_pending "$(kind)"
+  if is_gone; then
+    die 1 "$name is $state and will not be ready; tpu.sh delete, then create it again"
+  fi
 }
 
 delete() {
@@ -114,6 +97,7 @@ train() {
   words+=("${arguments[@]}")
   ((${#words[@]})) || die 2 "nothing to train; write --config=FILE or --workdir=DIR"
   need_ready
+  if [[ $recreate == true ]]; then read_vm; fi
   start "${words[@]}"
   if [[ $follow == false ]] && ((retries == 0)); then
     say "started; tpu.sh logs follows it, tpu.sh status asks, tpu.sh stop ends it"
@@ -149,18 +133,15 @@ start() { # arguments of jaxtrain train
 
 make_ready() {
   find_state tpu-vm
-  if [[ $state == READY ]]; then
-    return
-  elif ! is_gone; then
-    wait_until_ready
-  elif [[ $recreate == false ]]; then
+  # Not the queued resource, which stays active while its VM is repaired.
+  if [[ $state != READY ]] && ! is_gone; then wait_while_pending tpu-vm; fi
+  if [[ $state == READY ]]; then return; fi
+  [[ $recreate == true ]] ||
     die 7 "$name is $state; tpu.sh delete, create, setup and train go on, as --recreate does by itself"
-  else
-    find_state "$(kind)"
-    if [[ $state != NOT_FOUND ]]; then delete; fi
-    create
-    setup
-  fi
+  find_state "$(kind)"
+  if [[ $state != NOT_FOUND ]]; then delete; fi
+  create
+  setup
 }
 
 halt() { # ends what still runs: by SIGTERM, and by force where that does not help

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # what tpu.sh reads, and what settings.sh assigns by name
-# How tpu.sh calls gcloud, and what it makes of the answers of the workers.
+# How tpu.sh calls gcloud, and what it makes of the answers: of the service, and of the workers.
 
 folder=jaxtrain-worker # in the home folder of each worker; see worker.sh
 
@@ -22,6 +22,45 @@ run() { # every command that asks or changes something outside; none can prompt
 }
 
 tpu() { run gcloud compute tpus "$1" "$2" "$name" "${common[@]}" "${@:3}"; }
+
+workers=0
+
+find_state() { # tpu-vm or queued-resources; sets state, and workers where it has some
+  local format='value(state,networkEndpoints.len())' said count
+  if [[ $1 == queued-resources ]]; then format='value(state.state)'; fi
+  if [[ $dry_run == true ]]; then
+    tpu "$1" describe "--format=$format"
+    state=READY workers=1
+  elif said=$(tpu "$1" describe "--format=$format" 2>&1); then
+    read -r state count <<<"${said##*$'\n'}"
+    if [[ $count =~ ^[1-9] ]]; then workers=$count; fi
+  elif [[ $said == *NOT_FOUND* ]]; then
+    state=NOT_FOUND
+  else
+    printf '%s\n' "$said" >&2
+    state=UNKNOWN
+  fi
+}
+
+is_gone() { [[ $state =~ ^(NOT_FOUND|PREEMPTED|TERMINATED|STOPP(ING|ED)|SUSPEND(ING|ED)|DELETING|FAILED)$ ]]; }
+
+# Has `create` and `delete` take for settings what the VM was made with.
+read_vm() {
+  local said fields what=acceleratorType,runtimeVersion,queuedResource
+  what+=,schedulingConfig.spot,schedulingConfig.preemptible
+  what+=,networkConfig.network,networkConfig.subnetwork,networkConfig.enableExternalIps
+  said=$(tpu tpu-vm describe "--format=value($what)") || die $? "gcloud could not describe $name"
+  if [[ $dry_run == true ]]; then
+    printf '%s\n' "$said"
+    return
+  fi
+  mapfile -t fields <<<"${said//$'\t'/$'\n'}"
+  accelerator_type=${fields[0]} runtime_version=${fields[1]} queued=false spot=false internal_only=false
+  if [[ -n ${fields[2]} ]]; then queued=true; fi
+  if [[ ${fields[3]}${fields[4]} == *True* ]]; then spot=true; fi
+  network=${fields[5]} subnetwork=${fields[6]}
+  if [[ ${fields[7]} != True ]]; then internal_only=true; fi
+}
 
 ssh_flags() { # ssh or scp; sets flags
   local option

@@ -15,12 +15,12 @@ delete|deletes the VM or the queued resource'
 setting_table='name||all|name of the TPU VM, and of its queued resource
 zone||all|its zone, such as us-west4-a
 project||all|its project; else the one gcloud is set to
-accelerator_type||create train|kind and size, such as v5litepod-16
-runtime_version||create train|software of the VM; else the usual one for the accelerator
-network||create train|VPC network; else the default one
+accelerator_type||create|kind and size, such as v5litepod-16
+runtime_version||create|software of the VM; else the usual one for the accelerator
+network||create|VPC network; else the default one
 internal_ip|false|create setup train status logs stop|no external addresses; ssh takes the internal ones
-spot|false|create train|cheaper, but may be preempted at any time
-queued|false|create train delete|asks by a queued resource, and waits in the queue
+spot|false|create|cheaper, but may be preempted at any time
+queued|false|create delete|asks by a queued resource, and waits in the queue
 create_flags||create train|more flags for the create command of gcloud, parted by blanks
 wait_minutes|60|create train|how long to wait until the VM is ready
 extras|tpu,gcs|setup train|extras of jaxtrain to install
@@ -29,7 +29,7 @@ files||setup train|more files to copy, parted by colons, such as your own model.
 workdir||train|folder of the run; several workers need one that all see, such as gs://...
 follow|false|train|prints the log until all workers ended, exits with the worst status
 retries|0|train|follows, and starts again so often after 75 (stopped) or 7 (peer lost)
-recreate|false|train|a retry makes a preempted VM anew, as create and setup do
+recreate|false|train|a retry makes a preempted VM anew, as it was, but for --create_flags
 worker|0|logs train|whose log: a number, or all
 force|false|stop|SIGTERM twice (jaxtrain then leaves without saving), at last SIGKILL
 stop_seconds|300|stop train|how long saving and leaving may take
@@ -120,7 +120,8 @@ check_settings() { # verb
     die 2 "name=$name is no name for a VM; use small letters, digits and -, such as pod-1"
   [[ -n $zone ]] || die 2 "no zone; write --zone=ZONE or set TPU_ZONE"
   [[ $extras =~ ^[a-z0-9,-]*$ ]] || die 2 "extras=$extras is no list of extras; write extras=tpu,gcs"
-  if [[ $1 == create || $recreate == true ]]; then choose_runtime; fi
+  if [[ $1 == create ]]; then choose_runtime; fi
+  subnetwork='' internal_only=$internal_ip # for which the flags of train are those of the VM
   local IFS=:
   sent=()
   config_name=$config

@@ -122,6 +122,7 @@ class Cloud:
             unreachable=[],
             port=free_port(),
             environment={},
+            made={},
         )
 
     def set(self, **values: Any) -> None:

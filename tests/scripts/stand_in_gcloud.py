@@ -51,6 +51,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     create: dict[str, Any] = {
         "accelerator_type": needed,
         "network": {},
+        "subnetwork": {},
         "labels": {},
         "tags": {},
         "internal_ips": switch,
@@ -82,7 +83,31 @@ def next_state(cloud: dict[str, Any], kind: str) -> str:
         fail("NOT_FOUND: the resource was not found")
     if state == "UNAVAILABLE":
         fail("the service does not answer")
-    return "ACTIVE" if kind == "queued-resources" and state == "READY" else state
+    active = kind == "queued-resources" and state in ("READY", "REPAIRING")
+    return "ACTIVE" if active else state
+
+
+def describe(cloud: dict[str, Any], call: argparse.Namespace) -> str:
+    """The fields that are asked for, as the service has them: it leaves out what is false."""
+    made = cloud["made"]
+    place = f"projects/p/locations/{call.zone}"
+    fields = {
+        "state": "",
+        "state.state": "",
+        "networkEndpoints.len()": str(cloud["workers"]),
+        "acceleratorType": made.get("accelerator_type", "v5litepod-16"),
+        "runtimeVersion": made.get("version") or made.get("runtime_version") or "v2-alpha-tpuv5",
+        "queuedResource": f"{place}/queuedResources/pod" if made.get("node_id") else "",
+        "schedulingConfig.spot": "True" if made.get("spot") else "",
+        "schedulingConfig.preemptible": "",
+        "networkConfig.network": made.get("network") or "projects/p/global/networks/default",
+        "networkConfig.subnetwork": made.get("subnetwork") or "projects/p/subnetworks/default",
+        "networkConfig.enableExternalIps": "" if made.get("internal_ips") else "True",
+    }
+    asked = call.format.removeprefix("value(").removesuffix(")").split(",")
+    if asked[0].startswith("state"):
+        fields[asked[0]] = next_state(cloud, call.kind)
+    return "\t".join(fields[name] for name in asked)
 
 
 def workers_of(cloud: dict[str, Any], which: str) -> list[int]:
@@ -180,15 +205,14 @@ def main() -> int:
             fail("the TPU is in an unusable state")
         return (ssh if call.verb == "ssh" else scp)(cloud, call)
     if call.verb == "describe":
-        state = next_state(cloud, call.kind)
-        queued = call.kind == "queued-resources"
-        print(state if queued else f"{state}\t{cloud['workers']}")
+        print(describe(cloud, call))
         return 0
     if call.verb == "create":
         if cloud["exists"]:
             fail("ALREADY_EXISTS: the resource exists")
         cloud["exists"] = True
         cloud["states"] = cloud["after_create"]
+        cloud["made"] = vars(call)
         print("Create request issued", file=sys.stderr)
     elif call.verb == "delete":
         if not cloud["exists"]:

@@ -93,6 +93,17 @@ class TestDryRun:
             ["train", "--workdir=gs://b/r"],
             [DESCRIBE, on_worker("status"), on_worker("start --workdir=gs://b/r")],
         ),
+        (
+            ["train", "--workdir=gs://b/r", "--recreate"],
+            [
+                DESCRIBE,
+                f"{VM} describe pod {COMMON} '--format=value(acceleratorType,runtimeVersion,"
+                "queuedResource,schedulingConfig.spot,schedulingConfig.preemptible,"
+                "networkConfig.network,networkConfig.subnetwork,networkConfig.enableExternalIps)'",
+                on_worker("status"),
+                on_worker("start --workdir=gs://b/r"),
+            ],
+        ),
         (["status"], [DESCRIBE, on_worker("status")]),
         (["logs"], [on_worker("logs", "0")]),
         (["logs", "--worker=all"], [DESCRIBE, on_worker("logs")]),

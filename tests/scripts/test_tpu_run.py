@@ -140,13 +140,26 @@ class TestFailures:
         assert "starting it again, 2 of 2\n" in done.stderr
         assert all((pod.place(k) / "starts").read_text() == "xxx" for k in range(4))
 
-    def test_a_vm_in_repair_is_waited_for(self, pod: Cloud) -> None:
-        pod.end(7)
-        pod.set(states=["READY", "REPAIRING", "REPAIRING", "READY"])
-        done = pod("train", "--config=mnist_mlp", "--retries=1")
+    @pytest.mark.parametrize("queued", ["false", "true"])
+    def test_a_vm_in_repair_is_waited_for(self, pod: Cloud, queued: str) -> None:
+        """The VM itself: its queued resource is active all the time."""
+        process = pod.follow("--retries=1", TPU_STOP_SECONDS="1", TPU_QUEUED=queued)
+        pod.set(states=["REPAIRING", "REPAIRING", "READY"])
+        for worker in range(4):
+            pod.kill(worker)
+        wait_until(lambda: all((pod.place(k) / "starts").read_text() == "xx" for k in range(4)))
+        pod.end(0)
+        done = finish(process)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.endswith("tpu.sh: pod is REPAIRING\ntpu.sh: pod is READY\n")
+
+    def test_a_vm_that_is_lost_in_repair_is_said(self, pod: Cloud) -> None:
+        process = pod.follow("--retries=1", TPU_STOP_SECONDS="1")
+        pod.set(states=["REPAIRING", "TERMINATED"])
+        pod.kill(0)
+        done = finish(process)
         assert done.returncode == 7
-        assert "tpu.sh: pod is REPAIRING\ntpu.sh: pod is READY\n" in done.stderr
-        assert all((pod.place(k) / "starts").read_text() == "xx" for k in range(4))
+        assert "tpu.sh: error: pod is TERMINATED; tpu.sh delete, create, setup" in done.stderr
 
     def test_a_stop_that_was_asked_for_does_not_start_again(self, pod: Cloud) -> None:
         process = pod.follow("--retries=3")

@@ -148,11 +148,19 @@ class TestSetup:
         assert error(done, 1).startswith("pip could not build ")
         assert not any("ssh" in call for call in cloud.calls())
 
-    def test_a_preempted_vm_is_made_anew_and_goes_on(self, cloud: Cloud) -> None:
+    @pytest.mark.parametrize("queued", ["false", "true"])
+    @pytest.mark.parametrize(
+        "flags", [[], ["--spot", "--internal_ip", "--network=my-net", "--runtime_version=mine"]]
+    )
+    def test_a_preempted_vm_is_made_anew_as_it_was_and_goes_on(
+        self, cloud: Cloud, flags: list[str], queued: str
+    ) -> None:
+        cloud.set(exists=False)
+        words = ["--accelerator_type=v5litepod-16", *flags]
+        assert cloud("create", *words, TPU_QUEUED=queued).returncode == 0
         assert cloud("setup").returncode == 0
-        process = cloud.follow(
-            *("--retries=1", "--recreate", "--spot", "--accelerator_type=v5litepod-16")
-        )
+        # What it was made with is not said again; what is said instead is of no account.
+        process = cloud.follow("--retries=1", "--recreate", TPU_ACCELERATOR_TYPE="v4-8")
         cloud.set(states=["PREEMPTED"])
         for worker in range(4):
             for process_id in processes_in(cloud.place(worker)):
@@ -162,5 +170,9 @@ class TestSetup:
         done = finish(process)
         assert done.returncode == 0, done.stderr
         made = [call[1] for call in cloud.calls() if call[1] in ("create", "delete", "scp")]
-        assert made == ["scp", "delete", "create", "scp"]
-        assert "--spot" in next(call for call in cloud.calls() if call[1] == "create")
+        assert made == ["create", "scp", "delete", "create", "scp"]
+        first, second = ({*call} for call in cloud.calls() if call[1] == "create")
+        subnetwork, *network = sorted(second - first, reverse=True)
+        assert subnetwork == "--subnetwork=projects/p/subnetworks/default"
+        assert network == ([] if flags else ["--network=projects/p/global/networks/default"])
+        assert first < second
