@@ -115,7 +115,7 @@ def endless(peers: Peers) -> None:
     together(peers)
 
 
-def tells(peers: Peers) -> None:
+def aborts(peers: Peers) -> None:
     if peers.index == 1:
         peers.abort(130, "left at a second signal")
         os._exit(130)

@@ -181,7 +181,7 @@ def test_an_error_that_looks_like_a_loss_is_told_when_nobody_is_lost() -> None:
 
 
 def test_words_before_a_sudden_exit() -> None:
-    ends = run("tells", 2)
+    ends = run("aborts", 2)
     assert [status for status, _, _ in ends] == [130, 130]
     assert without_gloo(ends[0][2]) == "jaxtrain: error: process 1: left at a second signal\n"
 

@@ -49,7 +49,7 @@ class Meeting:
 
     def close(self) -> None:
         for member in self.members:
-            member._telling = True
+            member._leaving = True
         self.coordinator._abort = Abort(0, "", None)
         for connection in list(self.coordinator._members.values()):
             connection.close()
@@ -112,7 +112,7 @@ def hello(index: int, count: int) -> bytes:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_what_each_gives_is_given_to_all_in_their_order(meet: Meet, count: int) -> None:
+def test_the_texts_of_all_are_gathered_in_their_order(meet: Meet, count: int) -> None:
     groups = meet(count).groups()
     for turn in ("a", "b"):
         texts = [f"{turn}{group.index}" for group in groups]

@@ -83,7 +83,7 @@ class Coordinator(Group):
         self._service_port = service_port
         self._changed = threading.Condition()  # guards all that follows
         self._members: dict[int, Connection] = {}
-        self._given: dict[int, tuple[str, str]] = {}
+        self._gathered: dict[int, tuple[str, str]] = {}
         self._complete = False
         self._abort: Abort | None = None
         relay.start_thread(self._accept, "coordinator")
@@ -118,12 +118,12 @@ class Coordinator(Group):
 
     def _gather_texts(self, name: str, text: str) -> list[str]:
         with self._changed:
-            self._changed.wait_for(lambda: len(self._given) == self.count - 1)
-            given, self._given = self._given, {}
-        for k, (other_name, _) in given.items():
+            self._changed.wait_for(lambda: len(self._gathered) == self.count - 1)
+            gathered, self._gathered = self._gathered, {}
+        for k, (other_name, _) in gathered.items():
             if other_name != name:
                 raise RuntimeError(f"process {k} is at {other_name!r}, process 0 at {name!r}")
-        texts = [text, *(given[k][1] for k in range(1, self.count))]
+        texts = [text, *(gathered[k][1] for k in range(1, self.count))]
         self._send_all({"all": texts})
         return texts
 
@@ -214,9 +214,9 @@ class Coordinator(Group):
         try:
             for message in connection.messages(self.timing.beat_seconds, self.timing.ticks):
                 match message:
-                    case {"give": str(name), "text": str(text)}:
+                    case {"gather": str(name), "text": str(text)}:
                         with self._changed:
-                            self._given[index] = name, text
+                            self._gathered[index] = name, text
                             self._changed.notify_all()
                     case {"abort": int(status), "words": str(words)}:
                         abort = Abort(status, words, index)

@@ -92,7 +92,7 @@ class Group(abc.ABC):
         self._turn = 0
 
     def all_gather(self, name: str, text: str) -> list[str]:
-        """Gives `text` to all processes, in the order of processes; all call it alike.
+        """The `text`s of all processes, in their order, on each; all call it alike.
 
         It waits for as long as the others live.
         """

@@ -36,7 +36,7 @@ class Member(Group):
         self._address = address
         self._coordinator = Connection(self._reach_coordinator())
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._telling = False
+        self._leaving = False
         self._heard = threading.Event()
         self._coordinator.send({"jaxtrain": "member", "index": index, "count": count})
         relay.start_thread(self._listen, "coordinator")
@@ -84,20 +84,20 @@ class Member(Group):
         return sock
 
     def _gather_texts(self, name: str, text: str) -> list[str]:
-        self._coordinator.send({"give": name, "text": text})
+        self._coordinator.send({"gather": name, "text": text})
         texts: list[str] = self._answers.get()["all"]
         return texts
 
     def abort(self, abort: Abort) -> None:
         """See `Group`."""
-        self._telling = True
+        self._leaving = True
         message = {"abort": abort.status, "words": abort.words}
         relay.start_thread(functools.partial(self._coordinator.send, message), "abort")
         self._heard.wait(self.timing.goodbye_seconds)
 
     def finish(self) -> None:
         """See `Group`."""
-        self._telling = True
+        self._leaving = True
         self._coordinator.send({"bye": True})
         self._closed.set()
 
@@ -111,7 +111,7 @@ class Member(Group):
         except Silence:
             abort = self.silent(0)
         self._heard.set()
-        if not self._telling:
+        if not self._leaving:
             self.on_abort(abort)
         self._closed.set()
         self._coordinator.close()
@@ -123,7 +123,7 @@ class Member(Group):
                     self._coordinator.send_unless_busy({"bye": True})  # whoever tells waits for it
                     return Abort(status, words, process)
                 case {"refused": _}:
-                    self._telling = True  # its main thread ends it
+                    self._leaving = True  # its main thread ends it
                     self._answers.put(message)
                 case {"beat": _}:
                     pass
