@@ -15,11 +15,16 @@ from jaxtrain.feed import Feed
 from jaxtrain.models import Model
 from jaxtrain.parallel.compile import Sent, is_stop
 from jaxtrain.parallel.in_flight import InFlight
-from jaxtrain.parallel.mesh import pad_rows
+from jaxtrain.parallel.mesh import AnyMesh, pad_rows
 from jaxtrain.step import Normalise, eval_step
 from jaxtrain.tasks import Task
 
 Results = dict[str, np.ndarray]
+
+
+def batch_rows(batch_size: int, examples: int, mesh: AnyMesh) -> int:
+    """Rows of an evaluation's batches: what the devices divide, and no more than it needs."""
+    return pad_rows(min(batch_size, examples), mesh)
 
 
 class Evaluator:
@@ -52,7 +57,7 @@ class Evaluator:
         """
         self.split = split
         self._task = task
-        rows = pad_rows(min(batch_size, split.size), mesh)
+        rows = batch_rows(batch_size, split.size, mesh)
         self._indices = data.eval_indices(split.size, rows)
         self._feed = Feed(split, config, mesh)
         step = functools.partial(eval_step, model, normalise, task)

@@ -1,11 +1,15 @@
 """Small data and models that several tests share."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxtrain import workdir
 from jaxtrain.data import ArraySplit
+from jaxtrain.parallel.mesh import build_mesh
 from jaxtrain.workdir import DataIdentity
 
 IMAGE_SHAPE = (6, 5, 1)
@@ -17,6 +21,11 @@ def split(size: int, classes: int = 10, name: str = "test", seed: int = 0) -> Ar
     random = np.random.RandomState(seed)
     images = random.randint(0, 256, (size, *IMAGE_SHAPE)).astype(np.uint8)
     return ArraySplit(name, images, random.randint(0, classes, size).astype(np.int32), "memory")
+
+
+def data_mesh(devices: Sequence[jax.Device]) -> Mesh:
+    """A mesh of devices that all lie along `data`."""
+    return build_mesh("data=-1", devices)
 
 
 def open_run(

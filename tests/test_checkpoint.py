@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import data_mesh
 
 from jaxtrain import checkpoint
 from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.errors import CheckpointError, NonFiniteError, UsageError
-from jaxtrain.parallel.mesh import data_mesh, on_mesh, replicated
+from jaxtrain.parallel.mesh import on_mesh, replicated
 from jaxtrain.state import TrainState, all_finite, fingerprint
 from jaxtrain.tasks import Interval
 

@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import IMAGE_SHAPE, split
+from helpers import IMAGE_SHAPE, data_mesh, split
 
 from jaxtrain import models, state
 from jaxtrain.config.schema import DataConfig, MlpConfig, ModelConfig
 from jaxtrain.data import ArraySplit
 from jaxtrain.errors import NonFiniteError
 from jaxtrain.evaluation import Evaluator
-from jaxtrain.parallel.mesh import data_mesh, on_mesh
+from jaxtrain.parallel.mesh import on_mesh
 from jaxtrain.step import Normalise
 from jaxtrain.tasks import CLASSIFICATION
 

@@ -4,14 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import IMAGE_SHAPE, split
+from helpers import IMAGE_SHAPE, data_mesh, split
 
 from jaxtrain import data
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import RawSplit, sizes
 from jaxtrain.errors import DataError
 from jaxtrain.feed import AUTO_RESIDENT_BYTES, Feed, is_resident
-from jaxtrain.parallel.mesh import data_mesh
 
 TRAIN = split(21, name="train")
 

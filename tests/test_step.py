@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import data_mesh
 from steps import BATCH, TRAIN, close, fixed, leaves_equal, new_state, trained
 
 from jaxtrain import data, optimizer
@@ -14,7 +15,6 @@ from jaxtrain.config.schema import (
     OptimizerConfig,
 )
 from jaxtrain.errors import UsageError
-from jaxtrain.parallel.mesh import data_mesh
 from jaxtrain.step import Normalise, Resident, gather, normalisation, train_step
 
 

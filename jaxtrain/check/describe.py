@@ -14,8 +14,9 @@ from jaxtrain.check.layout import Layout, batch_layout, most_split, parameter_la
 from jaxtrain.check.topology import CompiledStep
 from jaxtrain.config import CheckRequest
 from jaxtrain.errors import UsageError
+from jaxtrain.evaluation import batch_rows
 from jaxtrain.models import summary
-from jaxtrain.parallel.mesh import bytes_per_device, pad_rows, row_parts
+from jaxtrain.parallel.mesh import bytes_per_device, row_parts
 from jaxtrain.setup import Run
 from jaxtrain.state import tree_bytes
 
@@ -89,7 +90,7 @@ def _split(run: Run, split: data.Split) -> Report:
 def _evaluation(run: Run) -> Report:
     """The batches of one evaluation; masked rows fill the last."""
     examples = run.dataset.eval.size
-    rows = pad_rows(min(run.config.eval.batch_size, examples), run.mesh)
+    rows = batch_rows(run.config.eval.batch_size, examples, run.mesh)
     batches = -(-examples // rows)
     return {
         "examples": examples,

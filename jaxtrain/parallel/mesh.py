@@ -138,11 +138,6 @@ def abstract_mesh(text: str, devices: int) -> AbstractMesh:
     return AbstractMesh(tuple(sizes.values()), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
-def data_mesh(devices: Sequence[jax.Device]) -> Mesh:
-    """A mesh of devices that all lie along `data`."""
-    return build_mesh("data=-1", devices)
-
-
 def on_cpu(mesh: AnyMesh) -> bool:
     """Whether the devices are the host's own processors; such as are not here, as those here."""
     device = jax.devices()[0] if isinstance(mesh, AbstractMesh) else mesh.devices.flat[0]

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import data_mesh
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxtrain import augment
 from jaxtrain.errors import UsageError
 from jaxtrain.keys import step_key
-from jaxtrain.parallel.mesh import data_mesh
 
 GREY = (
     "flip|flip(direction='vertical')|pad_crop(2)|pad_crop(1, mode='reflect')|cutout(3)"

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import data_mesh
 
 from jaxtrain.models import convolution
 from jaxtrain.models.convolution import Conv, convolve
-from jaxtrain.parallel.mesh import data_mesh, over_rows, replicated
+from jaxtrain.parallel.mesh import over_rows, replicated
 
 RANDOM = np.random.RandomState(0)
 INPUTS = RANDOM.standard_normal((16, 7, 6, 2)).astype(np.float32)

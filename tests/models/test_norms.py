@@ -5,12 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import data_mesh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxtrain.models import norms
 from jaxtrain.models.norms import BatchNorm
-from jaxtrain.parallel.mesh import data_mesh, over_rows, replicated
+from jaxtrain.parallel.mesh import over_rows, replicated
 
 SHAPE = (8, 3, 2, 5)
 RANDOM = np.random.RandomState(0)

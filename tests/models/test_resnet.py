@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import data_mesh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from jaxtrain import models
 from jaxtrain.config.schema import ModelConfig, ResnetConfig
 from jaxtrain.errors import UsageError
 from jaxtrain.models import layers, resnet
-from jaxtrain.parallel.mesh import data_mesh, over_rows, replicated
+from jaxtrain.parallel.mesh import over_rows, replicated
 
 KEY = jax.random.key(0)
 RANDOM = np.random.RandomState(0)

@@ -1,13 +1,13 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from helpers import data_mesh
 
 from jaxtrain.errors import UsageError
 from jaxtrain.parallel.mesh import (
     abstract_mesh,
     axis_sizes,
     build_mesh,
-    data_mesh,
     local_rows,
     on_mesh,
     over_rows,
