@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from e2e.command import Command, error, read_arrays, read_metrics, saved_steps, steps_of
 from e2e.digits import first_digits, write_split
-from e2e.pod import ended, pod_result, started, wait_until
+from e2e.pod import Process, ended, pod_result, started, wait_until
+
+from jaxtrain import checkpoint
 
 WORDS = [
     "--config=digits.py",
@@ -73,15 +75,25 @@ def test_four_processes_are_one_and_go_on_as_two_and_as_one(command: Command, al
         np.testing.assert_allclose(ours[name], array, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["jit", "pmap"])
-def test_each_process_reads_its_own_rows(command: Command, alone: Path, mode: str) -> None:
-    """Examples in the host's memory, over two processes of two devices."""
-    more = ["--config.data.cache=memory", f"--config.parallel.mode={mode}", "--workdir=run"]
-    pod_result(command, 2, "train", *WORDS, *more, devices=2)
+@pytest.mark.parametrize(
+    ("devices", "layout"),
+    [
+        (2, ["--config.parallel.mode=pmap"]),
+        (2, ["--config.parallel.mesh=fsdp=-1", "--config.parallel.rules=fsdp"]),
+        (1, ["--config.parallel.mesh=data=1,model=2", "--config.parallel.rules=tensor"]),
+    ],
+    ids=["pmap", "fsdp", "model"],
+)
+def test_each_process_reads_its_own_rows(
+    command: Command, alone: Path, devices: int, layout: list[str]
+) -> None:
+    """Examples in the host's memory, over two processes; of `model` each needs every row."""
+    more = ["--config.data.cache=memory", *layout, "--workdir=run"]
+    pod_result(command, 2, "train", *WORDS, *more, devices=devices)
     assert_close(command.folder / "run", alone)
 
 
-def test_seven_examples_in_batches_of_two_end_exactly(command: Command) -> None:
+def test_seven_examples_on_four_processes_end_exactly(command: Command) -> None:
     images, labels = first_digits("train", 7)
     for split in ("train", "t10k"):
         write_split(command.folder / "seven", split, images, labels)
@@ -91,22 +103,24 @@ def test_seven_examples_in_batches_of_two_end_exactly(command: Command) -> None:
         "--config.data.num_classes=10",
         "--config.train.steps=None",
         "--config.train.epochs=3",
-        "--config.train.batch_size=2",
-        "--config.eval.batch_size=2",
+        "--config.train.batch_size=4",
+        "--config.eval.batch_size=4",
     ]
-    pods = {n: pod_result(command, n, "train", *words, f"--workdir={n}") for n in (1, 2)}
+    pods = {n: pod_result(command, n, "train", *words, f"--workdir={n}") for n in (1, 4)}
     for done in pods.values():
-        assert (done["step"], done["eval"]["count"]) == (11, 7)
-    assert_close(command.folder / "2", command.folder / "1")
-    assert steps_of(command.folder / "2", "test") == [4, 7, 11]
+        assert (done["step"], done["eval"]["count"]) == (6, 7)
+    assert_close(command.folder / "4", command.folder / "1")
+    assert steps_of(command.folder / "4", "test") == [2, 4, 6]
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_signal_to_one_stops_all_on_one_saved_step(command: Command, index: int) -> None:
+@pytest.mark.parametrize(("index", "number"), [(0, signal.SIGTERM), (1, signal.SIGINT)])
+def test_a_signal_to_one_stops_all_on_one_saved_step(
+    command: Command, index: int, number: int
+) -> None:
     log = command.folder / "long" / "metrics.jsonl"
     with started(command, 2, "train", *LONG) as processes:
         wait_until(lambda: log.exists() and log.stat().st_size > 500, processes)
-        processes[index].send_signal(signal.SIGTERM)
+        processes[index].send_signal(number)
         first, other = ended(processes)
     assert (first.returncode, other.returncode) == (75, 75), first.stderr + other.stderr
     step = saved_steps(command.folder / "long")[-1]
@@ -115,6 +129,44 @@ def test_a_signal_to_one_stops_all_on_one_saved_step(command: Command, index: in
     words = ["--workdir=long", "--extend", f"--config.train.steps={step + 20}"]
     refused = command("train", *words)
     assert "--extend only allows a larger" in error(refused, 2)
+
+
+def read_until(process: Process, begin: str) -> None:
+    """Reads a process's stderr to the first line that begins so."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if line.startswith(begin):
+            return
+    pytest.fail(f"no {begin!r} in {lines}")
+
+
+def test_a_signal_in_the_first_compilation_acts_after_it(command: Command) -> None:
+    """On a step that is saved, since none was."""
+    with started(command, 2, "train", *LONG, cached=False) as processes:
+        read_until(processes[0], "model ")
+        processes[1].send_signal(signal.SIGTERM)
+        first, other = ended(processes)
+    assert (first.returncode, other.returncode) == (75, 75), first.stderr + other.stderr
+    (step,) = saved_steps(command.folder / "long")
+    assert step <= 50  # four calls of ten steps are sent ahead
+    assert f"jaxtrain: stopped after step {step} of 1000000, which is saved" in first.stderr
+
+
+def test_a_second_signal_ends_all_at_once(command: Command) -> None:
+    """It comes in a long compilation, and nobody waits for it to end."""
+    words = [*LONG, "--config.model.name=resnet20", "--config.parallel.peer_timeout_seconds=100"]
+    with started(command, 2, "train", *words, cached=False) as processes:
+        read_until(processes[0], "model ")
+        for said in ("stopping soon", ""):
+            processes[0].send_signal(signal.SIGINT)
+            if said:
+                read_until(processes[0], said)
+        first, other = ended(processes)
+    assert (first.returncode, other.returncode) == (130, 130), first.stderr + other.stderr
+    assert "process 0: left at a second signal, without saving" in other.stderr
+    assert not (command.folder / "long" / "checkpoints").exists()
 
 
 def test_a_stop_in_an_evaluation_evaluates_on_resume(command: Command) -> None:
@@ -139,21 +191,48 @@ def test_a_stop_in_an_evaluation_evaluates_on_resume(command: Command) -> None:
     assert steps_of(workdir, "train") == [10, 20, 30, 40]
 
 
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [(signal.SIGKILL, "process 1 of 2 was lost"), (signal.SIGSTOP, "process 1 of 2 was lost")],
-)
-def test_a_lost_process_ends_the_other(command: Command, number: int, said: str) -> None:
+def test_after_the_loss_of_a_process_the_same_command_goes_on(
+    command: Command, alone: Path
+) -> None:
+    """It is lost in the second evaluation, which takes a second; the numbers are undisturbed."""
+    workdir = command.folder / "run"
+    words = [*WORDS, "--config.eval.batch_size=1", "--config.train.steps=40", "--workdir=run"]
+
+    def is_half_done() -> bool:
+        log, saved = workdir / "metrics.jsonl", checkpoint.list_steps(workdir / "checkpoints")
+        return 10 in saved and log.exists() and 20 in steps_of(workdir, "train")
+
+    with started(command, 2, "train", *words) as processes:
+        wait_until(is_half_done, processes)
+        processes[1].kill()
+        first, other = ended(processes)
+    assert "process 1 of 2 was lost" in error(first, 7)
+    assert (other.returncode, (workdir / "result.json").exists()) == (-signal.SIGKILL, False)
+    assert pod_result(command, 2, "train", *words)["step"] == 40
+    assert steps_of(workdir, "train") == list(range(5, 41, 5))
+    assert steps_of(workdir, "test") == [10, 20, 30, 40]
+    assert_close(workdir, alone)
+
+
+def test_a_process_that_falls_silent_ends_the_other(command: Command) -> None:
     log = command.folder / "long" / "metrics.jsonl"
     with started(command, 2, "train", *LONG) as processes:
         wait_until(lambda: log.exists() and log.stat().st_size > 500, processes)
-        processes[1].send_signal(number)
+        processes[1].send_signal(signal.SIGSTOP)
         (first,) = ended(processes[:1])
         processes[1].kill()
     message = error(first, 7)
-    assert said in message
+    assert "process 1 of 2 was lost" in message
     assert "\n" not in message
     assert "F0000" not in first.stderr
+
+
+def test_a_process_that_never_starts_is_named(command: Command) -> None:
+    words = [*LONG, "--config.parallel.peer_timeout_seconds=2"]
+    with started(command, 3, "train", *words, absent=[1, 2]) as processes:
+        (first,) = ended(processes)
+    assert error(first, 7).startswith("processes 1 and 2 of 3 never started: nothing heard of ")
+    assert not (command.folder / "long").exists()
 
 
 def catches(pid: int, number: int) -> bool:
