@@ -187,6 +187,9 @@ def test_a_stop_in_an_evaluation_evaluates_on_resume(command: Command) -> None:
     more = ["--config.checkpoint.best_metric=loss"]
     done = pod_result(command, 2, "train", *words, *more)
     assert done["step"] == 40
+    # The step that was saved without its evaluation knows of it now.
+    meta = checkpoint.read_meta(workdir / "checkpoints", 20)
+    assert (meta["best"]["step"], meta["record"]["owes_evaluation"]) == (20, False)
     assert steps_of(workdir, "test") == [20, 40]
     assert steps_of(workdir, "train") == [10, 20, 30, 40]
 
