@@ -162,9 +162,8 @@ def _load(
             default = ParallelConfig()
             if chosen or (parallel.mesh, parallel.rules) == (default.mesh, default.rules):
                 raise
-            console.message(
-                f"taking the mesh {default.mesh}, {default.rules}: of the run's own, {error}"
-            )
+            why = str(error).partition(";")[0]
+            console.message(f"evaluating with {default.mesh}, {default.rules}: the run's {why}")
             parallel = dataclasses.replace(parallel, mesh=default.mesh, rules=default.rules)
 
 

@@ -149,13 +149,12 @@ class Session:
 
         Args:
             state: the state after some step.
-            overwrite: save it once more if that step is saved.
+            overwrite: if that step is saved, replace what it says of the run.
 
         Raises:
             NonFiniteError, CheckpointError: as for `Checkpoints.save`.
         """
         record = self.record
-        fresh = record.evaluated if record.evaluated_step == int(state.step) else None
         known = dataclasses.asdict(record) | {"seconds": self.seconds}
         described = provenance.describe(
             self.run.config,
@@ -167,7 +166,7 @@ class Session:
         self.reporter.flush()
         with self.reporter.paused("save"):
             self.opened.publish()
-            self.checkpoints.save(state, meta, fresh, overwrite=overwrite)
+            self.checkpoints.save(state, meta, overwrite=overwrite)
 
     def stopped(self, step: int) -> Stopped:
         """The end of a run that was asked to stop, once its last save is on disk.

@@ -167,9 +167,7 @@ def _run(
     first = int(state.step)
     _say_length(run, opened, reporter, first)
     reporter.start(first, evaluates=record.owes_evaluation)
-    with Checkpoints(
-        opened.checkpoints_dir, config.checkpoint.keep, config.checkpoint.best_metric
-    ) as checkpoints:
+    with Checkpoints(opened.checkpoints_dir, config.checkpoint.keep) as checkpoints:
         session = Session(run, opened, evaluator, checkpoints, reporter, record, began, stop)
         _evaluate_late(session, state)
         calls = feed.calls(
@@ -252,6 +250,10 @@ def _introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
     devices = f"{run.mesh.size} {jax.devices()[0].platform} device{'s' * (run.mesh.size > 1)}"
     if everybody.count > 1:
         devices += f" of {everybody.count} processes"
+    if run.mesh.size > 1:
+        axes = ", ".join(f"{axis}={size}" for axis, size in run.mesh.shape.items() if size > 1)
+        how = run.config.parallel.rules if run.config.parallel.mode == "jit" else "pmap"
+        devices += f" ({axes}; {how})"
     reporter.message(f"model    {run.config.model.name}: {parameters:,} parameters, on {devices}")
 
 

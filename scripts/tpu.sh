@@ -20,11 +20,14 @@ source "$root/scripts/tpu/gcloud.sh"
 
 kind() { if [[ $queued == true ]]; then echo queued-resources; else echo tpu-vm; fi; }
 
+not_known="gcloud cannot tell, in its words above; see gcloud auth login, --project and --zone"
+
 need_ready() {
   local fix="tpu.sh create makes it, or waits for it"
   find_state tpu-vm
   if [[ $state == READY ]]; then return; fi
   if [[ $state != NOT_FOUND ]] && is_gone; then fix="tpu.sh delete, then create it again"; fi
+  if [[ $state == UNKNOWN ]]; then fix=$not_known; fi
   die 1 "$name is $state, not READY; $fix"
 }
 
@@ -55,6 +58,7 @@ create() {
   if [[ $internal_only == true ]]; then flags+=(--internal-ips); fi
   if [[ $spot == true ]]; then flags+=(--spot); fi
   find_state "$(kind)"
+  [[ $state != UNKNOWN ]] || die 1 "the state of $name is not known: $not_known"
   if [[ $state == NOT_FOUND || $dry_run == true ]]; then
     tpu "$(kind)" create "${flags[@]}" "${more[@]}" || die $? "gcloud could not create $name"
   fi
@@ -100,6 +104,7 @@ train() {
   if [[ $recreate == true ]]; then read_vm; fi
   start "${words[@]}"
   if [[ $follow == false ]] && ((retries == 0)); then
+    if [[ $dry_run == true ]]; then return; fi
     say "started; tpu.sh logs follows it, tpu.sh status asks, tpu.sh stop ends it"
     return
   fi

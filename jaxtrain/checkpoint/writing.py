@@ -55,13 +55,12 @@ class Checkpoints:
     All processes open it, save and leave it together, each for its part of the arrays.
     """
 
-    def __init__(self, directory: AnyPath, keep: int, best_metric: str | None = None) -> None:
+    def __init__(self, directory: AnyPath, keep: int) -> None:
         """Opens `directory`, which is made if it is not there.
 
         Args:
             directory: holds one folder a step.
             keep: newest steps to keep; the best one is kept as well.
-            best_metric: not looked at.
 
         Raises:
             CheckpointError: the directory cannot be made or read.
@@ -91,21 +90,13 @@ class Checkpoints:
     def _open_error(self, error: Exception) -> CheckpointError:
         return CheckpointError(f"cannot open {self.directory}: {cause(error)}")
 
-    def save(
-        self,
-        state: TrainState,
-        meta: Mapping[str, Any],
-        evaluated: Mapping[str, float] | None = None,
-        *,
-        overwrite: bool = False,
-    ) -> None:
+    def save(self, state: TrainState, meta: Mapping[str, Any], *, overwrite: bool = False) -> None:
         """Starts to save a state, unless its step is saved already.
 
         Args:
             state: concrete arrays; they may be donated once this returns.
             meta: JSON values stored with the step; the step of its `best`, a `Best` as a mapping
                 or None, is kept.
-            evaluated: not looked at.
             overwrite: give a step that is saved already this `meta`. Its arrays stay what they
                 are, so that there is no time at which the step is not whole.
 

@@ -114,13 +114,14 @@ def check_request(given: Given) -> CheckRequest:
     recipe = load_recipe(given.flags["config"])
     config, sources = resolve(recipe, given.overrides)
     devices = _whole("devices", given.flags["devices"], least=1)
+    topology = _topology(given.flags["topology"], devices)
     return CheckRequest(
         config=config,
         config_name=recipe.name,
         sources=sources,
         devices=devices,
-        hosts=_hosts(_whole("hosts", given.flags["hosts"], least=1), devices),
-        topology=_topology(given.flags["topology"], devices),
+        hosts=_hosts(_whole("hosts", given.flags["hosts"], least=1), devices, topology),
+        topology=topology,
         batch=_whole("batch", given.flags["batch"], least=1),
         preview=_picture("preview", given.flags["preview"]),
         print_config=bool(given.flags["print_config"]),
@@ -174,10 +175,12 @@ def _processes(given: Given) -> Processes:
     )
 
 
-def _hosts(hosts: int | None, devices: int | None) -> int | None:
+def _hosts(hosts: int | None, devices: int | None, topology: str | None) -> int | None:
     """How many hosts hold these devices, if it can be."""
     if hosts is None:
         return None
+    if topology is not None:
+        raise UsageError(f"--topology={topology} says how many hosts there are; drop --hosts")
     if devices is None:
         raise UsageError(f"--hosts={hosts} needs --devices=N, the number of devices of them all")
     if devices % hosts:

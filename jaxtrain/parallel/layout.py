@@ -40,8 +40,8 @@ def _tensor(shape: tuple[int, ...], name: str, mesh: AnyMesh) -> PartitionSpec:
     return PartitionSpec(*[None] * (len(shape) - 1), "model")
 
 
-# Each with the axis that it splits over.
 READY_MADE: dict[str, _Rule] = {"replicated": _replicated, "fsdp": _fsdp, "tensor": _tensor}
+_AXIS_OF = {"fsdp": "fsdp", "tensor": "model"}
 
 
 def parameter_shardings(text: str, params: Any, mesh: AnyMesh) -> Any:
@@ -62,7 +62,8 @@ def parameter_shardings(text: str, params: Any, mesh: AnyMesh) -> Any:
 
     Raises:
         LayoutError: bad rules, a rule that matches no parameter or does not fit one that it
-            matches, or a mesh axis of several devices that nothing is split over.
+            matches, a ready-made rule for an axis of one of several devices, or a mesh axis of
+            several devices that nothing is split over.
     """
     names = rules.parameter_names(params)
     if "=" in text:
@@ -80,14 +81,25 @@ def parameter_shardings(text: str, params: Any, mesh: AnyMesh) -> Any:
     specs = [
         by_name[name](leaf.shape, name, mesh) for name, leaf in zip(names, leaves, strict=True)
     ]
+    _refuse_idle_rule(text, mesh)
     _refuse_unused(text, specs, mesh)
     return jax.tree.unflatten(structure, [NamedSharding(mesh, spec) for spec in specs])
+
+
+def _refuse_idle_rule(text: str, mesh: AnyMesh) -> None:
+    """Refuses a ready-made rule for an axis that is not there, where there are several devices."""
+    axis = _AXIS_OF.get(text)
+    if axis is not None and mesh.size > 1 and mesh.shape[axis] == 1:
+        raise LayoutError(
+            f"{_KEY}={text!r} splits nothing: the mesh has one device along {axis}; set "
+            f"parallel.mesh={axis}=-1, or as in data=-1,{axis}=2"
+        )
 
 
 def _refuse_unused(text: str, specs: list[PartitionSpec], mesh: AnyMesh) -> None:
     """Refuses devices along an axis that would all do the same."""
     used = {"data"} | {axis for spec in specs for entry in spec for axis in _joined(entry)}
-    for axis, ready in (("fsdp", "fsdp"), ("model", "tensor")):
+    for ready, axis in _AXIS_OF.items():
         if mesh.shape[axis] > 1 and axis not in used:
             fix = "take fewer" if text == ready else f"set {_KEY}={ready}"
             raise LayoutError(

@@ -102,7 +102,7 @@ def axis_sizes(text: str, devices: int) -> Mapping[str, int]:
         sizes[match[1]] = int(match[2])
     free = [name for name, size in sizes.items() if size == -1]
     if len(free) > 1:
-        raise LayoutError(f"parallel.mesh={text!r}: only one of {' and '.join(free)} can be -1")
+        raise LayoutError(f"parallel.mesh={text!r}: only one axis can be -1")
     taken = math.prod(size for size in sizes.values() if size != -1)
     if devices % taken if free else devices != taken:
         kind = "a multiple of " if free else ""

@@ -75,9 +75,11 @@ def test_fsdp_takes_the_largest_dimension_that_divides(shape):
         ("data=8", "kernel=model; .*=replicated", "has 1 entries, but 'head/kernel' has 2"),
         ("data=1,model=8", "kernel=-,model; .*=replicated", "splits 10 of 'head/kernel'"),
         ("data=4,model=2", "replicated", "set parallel.rules=tensor"),
-        ("data=4,fsdp=2", "tensor", "set parallel.rules=fsdp"),
+        ("data=4,fsdp=2", "kernel=replicated; .*=replicated", "set parallel.rules=fsdp"),
         ("data=1,model=8", "kernel=replicated; .*=fsdp", "the axis model 8 devices"),
         ("data=1,model=8", "tensor", "take fewer, or take the axis data"),
+        ("data=8", "fsdp", "splits nothing: the mesh has one device along fsdp"),
+        ("data=2,fsdp=4", "tensor", "splits nothing: the mesh has one device along model"),
     ],
 )
 def test_bad_rules_are_named(mesh, text, said):

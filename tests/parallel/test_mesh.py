@@ -46,7 +46,7 @@ def test_axis_sizes(text, devices, sizes):
         ("data=3", 8, "takes 3 devices, but there are 8; set --config.parallel.mesh=data=-1"),
         ("data=8", 1, "takes 8 devices, but there is 1;"),
         ("data=-1,model=3", 8, "takes a multiple of 3 devices, but there are 8"),
-        ("data=-1,fsdp=-1", 8, "only one of data and fsdp can be -1"),
+        ("data=-1,fsdp=-1", 8, "only one axis can be -1"),
         ("data=4,data=2", 8, "'data=4' must be AXIS=SIZE, each of the axes data, fsdp, model"),
         ("date=8", 8, "'date=8' must be AXIS=SIZE"),
         ("data=0", 8, "'data=0' must be"),
