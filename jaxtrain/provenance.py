@@ -69,6 +69,7 @@ def identity(config: Config, known: Mapping[str, str | None]) -> dict[str, str]:
     here = {
         "the version of Python": platform.python_version(),
         "the kind of devices": jax.devices()[0].device_kind,
+        "the number of devices": str(jax.local_device_count()),
     }
     flags = {name: str(getattr(jax.config, name)) for name in _NUMERIC_FLAGS}
     return keys | versions | here | flags | {name: str(value) for name, value in known.items()}

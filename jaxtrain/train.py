@@ -55,6 +55,9 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
         run = setup.build(config)
         known = {f"the {role} split's checksum": x for role, x in run.fingerprints.items()}
         known["the classes"] = repr(run.dataset.class_names)
+        known |= {
+            f"--{flag}": str(getattr(request, flag)) for flag in ("workdir", "fresh", "extend")
+        }
         everybody.agree("the processes", provenance.identity(config, known))
         path = files.place(everybody.broadcast("workdir", _choose_path(request, everybody)))
         with (

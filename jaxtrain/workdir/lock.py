@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.workdir.names import LOCK, held_error
 
 
@@ -18,6 +18,7 @@ def locked(path: Path) -> Iterator[None]:
 
     Raises:
         UsageError: another process holds it, or it cannot be written.
+        CheckpointError: the disk is full.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -46,5 +47,11 @@ def _hold(lock: int, path: Path) -> None:
         raise UsageError(
             f"cannot lock workdir {path}: {error.strerror}; choose another file system"
         ) from error
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    try:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write to workdir {path}: {error.strerror}; make room, then run the same "
+            "command again"
+        ) from error

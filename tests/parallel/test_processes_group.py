@@ -483,3 +483,36 @@ def test_the_hub_joins_a_member_with_the_service() -> None:
         server.close()
         member.finish()
         coordinator.finish()
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 400 Bad\r\n\r\n", b"5\n"])
+def test_something_else_at_the_address_is_said(answer: bytes) -> None:
+    aborts: list[Abort] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        member = Member(server.getsockname(), 1, 2, PATIENT, aborts.append)
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(answer)
+            wait_for(lambda: bool(aborts))
+    assert aborts[0].status == 2
+    assert "is not process 0 of a run; give --coordinator" in aborts[0].words
+    wait_for(member._closed.is_set)
+
+
+def test_another_protocol_of_json_is_no_welcome() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        member = Member(server.getsockname(), 1, 2, PATIENT, lambda abort: None)
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b'{"jsonrpc": "2.0"}\n')
+            with pytest.raises(UsageError, match="is not process 0 of a run"):
+                member.gather()
+    wait_for(member._closed.is_set)
+
+
+def test_many_missing_processes_are_counted() -> None:
+    coordinator = Coordinator(socket.create_server(("127.0.0.1", 0)), 1000, HURRIED, print, 1)
+    with pytest.raises(PeerLostError) as caught:
+        coordinator.gather()
+    assert "processes 1, 2, 3, 4, 5, 6, 7 and 992 more of 1000 never started" in str(caught.value)
+    coordinator.finish()

@@ -13,8 +13,10 @@ from jaxtrain.config.request import split_address
 from jaxtrain.errors import PeerLostError, UsageError
 from jaxtrain.parallel.processes import relay
 from jaxtrain.parallel.processes.group import Abort, Group, Timing
-from jaxtrain.parallel.processes.wire import Connection, Silence
+from jaxtrain.parallel.processes.wire import Connection, Garbled, Silence
 
+# More missing processes than this are only counted.
+LISTED = 8
 GREETING_SECONDS = 10.0
 # How long the service may take to listen, and the pause between two attempts to reach it.
 SERVICE_SECONDS, RETRY_SECONDS = 60.0, 0.05
@@ -227,6 +229,8 @@ class Coordinator(Group):
                 abort = abort or self.vanished(index)
         except Silence:
             abort = self.silent(index)
+        except Garbled:
+            abort = self.vanished(index)
         with self._changed:
             # Under one lock with what `gather` decides: a process that was lost before is awaited
             # again, and of one that was lost after all others hear.
@@ -265,5 +269,8 @@ class Coordinator(Group):
 
 
 def _listed(numbers: Sequence[int]) -> str:
+    if len(numbers) > LISTED:
+        few = ", ".join(map(str, numbers[: LISTED - 1]))
+        return f"{few} and {len(numbers) - LISTED + 1:,} more"
     *most, last = map(str, numbers)
     return f"{', '.join(most)} and {last}" if most else last

@@ -11,7 +11,7 @@ from typing import Any
 from jaxtrain.errors import JaxtrainError, PeerLostError, UsageError
 from jaxtrain.parallel.processes import relay
 from jaxtrain.parallel.processes.group import Abort, Group, Timing
-from jaxtrain.parallel.processes.wire import Connection, Silence
+from jaxtrain.parallel.processes.wire import Connection, Garbled, Silence
 
 RETRY_SECONDS = 0.1
 
@@ -65,6 +65,13 @@ class Member(Group):
             f"{self.count} at the same time, or raise parallel.peer_timeout_seconds"
         )
 
+    def _stranger(self) -> str:
+        host, port = self._address
+        return (
+            f"what answers at {host} port {port} is not process 0 of a run; give --coordinator the "
+            "address of process 0, with a port that nothing else has"
+        )
+
     def gather(self) -> None:
         """Waits until all are there.
 
@@ -72,6 +79,8 @@ class Member(Group):
             JaxtrainError: process 0 refuses this one.
         """
         answer = self._answers.get()
+        if not {"welcome", "refused"} & set(answer):
+            raise UsageError(self._stranger())
         if "refused" in answer:
             kind: type[JaxtrainError] = PeerLostError if answer["status"] == 7 else UsageError
             raise kind(answer["refused"])
@@ -110,6 +119,8 @@ class Member(Group):
             abort = self._take_messages()
         except Silence:
             abort = self.silent(0)
+        except Garbled:
+            abort = Abort(2, self._stranger(), None)
         self._heard.set()
         if not self._leaving:
             self.on_abort(abort)

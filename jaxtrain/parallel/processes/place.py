@@ -11,6 +11,8 @@ from jaxtrain.config import Processes
 from jaxtrain.config.request import split_address
 from jaxtrain.errors import UsageError, one_line
 
+# More than any pod has: a typing error must not make lists of as many.
+MOST = 2**16
 COORDINATOR, COUNT, INDEX = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 
 
@@ -102,6 +104,8 @@ def _checked(said: _Said, devices: tuple[int, ...] | None = None) -> Place | Non
     assert said.coordinator is not None
     assert said.count is not None
     assert said.index is not None
+    if said.count > MOST:
+        raise UsageError(f"{COUNT}={said.count} must be at most {MOST}")
     if said.index >= said.count:
         raise UsageError(
             f"this is process {said.index} of {said.count}, but the first is 0; see {INDEX} and "

@@ -18,6 +18,10 @@ class Silence(Exception):  # noqa: N818 - whoever listens decides what it means
     """Nothing was received for too long, though the connection is there."""
 
 
+class Garbled(Exception):  # noqa: N818 - see Silence
+    """Something came that is no message."""
+
+
 class Connection:
     """One end of a connection. Any thread may send, one thread at a time may receive."""
 
@@ -60,6 +64,7 @@ class Connection:
 
         Raises:
             Silence: so many were.
+            Garbled: what came is no message; the other end is something else.
         """
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
@@ -67,7 +72,7 @@ class Connection:
         while True:
             while b"\n" in self._rest:
                 line, self._rest = self._rest.split(b"\n", 1)
-                yield json.loads(line)
+                yield _decoded(line)
             if not poll.poll(1000 * tick_seconds):
                 silent += 1
                 if silent == ticks:
@@ -86,9 +91,9 @@ class Connection:
         """The first message; None if none that can be read came in this time."""
         try:
             message = next(self.messages(seconds, 1), None)
-        except (Silence, ValueError):
+        except (Silence, Garbled):
             return None
-        return message if isinstance(message, dict) else None
+        return message
 
     def detach(self) -> tuple[socket.socket, bytes]:
         """The socket, for bytes of another kind from here on, and those that came already."""
@@ -99,6 +104,16 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except ValueError as error:
+        raise Garbled from error
+    if not isinstance(message, dict):
+        raise Garbled
+    return message
 
 
 def _encode(message: Message) -> bytes:
