@@ -21,6 +21,8 @@ from typing import Any, NoReturn
 FOLDER = Path(os.environ["STAND_IN"])
 STATE = FOLDER / "cloud.json"
 sessions: list[subprocess.Popen[bytes]] = []
+# Held while one starts, in a thread of its own, or a signal just then would leave it behind.
+starting = threading.Lock()
 
 
 def fail(message: str, status: int = 1) -> NoReturn:
@@ -137,14 +139,15 @@ def session(cloud: dict[str, Any], worker: int, command: str) -> int:
         print("ssh: connect to host 10.0.0.2 port 22: Connection timed out", file=sys.stderr)
         return 255
     home = FOLDER / f"worker-{worker}"
-    process = subprocess.Popen(
-        ["sh", "-c", command],
-        cwd=home,
-        env=environment(cloud, worker, home),
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    sessions.append(process)
+    with starting:
+        process = subprocess.Popen(
+            ["sh", "-c", command],
+            cwd=home,
+            env=environment(cloud, worker, home),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        sessions.append(process)
     status = process.wait()
     hang_up(process)
     return status
@@ -225,6 +228,7 @@ def main() -> int:
 
 
 def leave(signum: int, frame: object) -> None:
+    starting.acquire()  # for good: nothing starts any more
     for process in sessions:
         hang_up(process)
     os._exit(128 + signum)
