@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,10 @@ hypothesis.settings.register_profile("any_machine", deadline=None)
 hypothesis.settings.load_profile("any_machine")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# A shell has what it starts in the background ignore Ctrl-C, which the processes of the tests would
+# inherit; those that are tested for it could not even set a trap.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NOBODY = 65534
 
