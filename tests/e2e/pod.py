@@ -1,6 +1,7 @@
 """The installed command as several processes that find each other on this machine."""
 
 import contextlib
+import re
 import socket
 import subprocess
 import time
@@ -80,8 +81,12 @@ def pod_result(command: Command, count: int, *words: str, **options: Any) -> dic
 
 
 def said(done: Completed) -> list[str]:
-    """The lines on stderr, without those of Gloo, which connects the CPU devices."""
-    return [line for line in done.stderr.splitlines() if not line.startswith("[Gloo]")]
+    """The lines on stderr, without those of Gloo, which connects the CPU devices.
+
+    It says one for each device, from a thread each, so that they may run into each other.
+    """
+    lines = done.stderr.splitlines()
+    return [line for line in lines if line.strip() and not re.search("Gloo|peer ranks", line)]
 
 
 def wait_until(ready: Callable[[], bool], processes: Sequence[Process]) -> None:
