@@ -13,7 +13,7 @@ from jaxtrain.config.schema import DataConfig
 from jaxtrain.errors import NonFiniteError
 from jaxtrain.feed import Feed
 from jaxtrain.models import Model
-from jaxtrain.parallel.compile import Sent, is_stop
+from jaxtrain.parallel.compile import Sent
 from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.mesh import AnyMesh, pad_rows
 from jaxtrain.step import Normalise, eval_step
@@ -84,8 +84,9 @@ class Evaluator:
 
         def finish(sent: Sent) -> None:
             nonlocal stopping
-            kept.append(_unmasked(sent.result))
-            stopping = stopping or is_stop(sent.stops)
+            results, stops = jax.device_get(sent)  # in one transfer
+            kept.append(_unmasked(results))
+            stopping = stopping or bool(stops)
 
         in_flight: InFlight[Sent] = InFlight(finish)
         feeds = self._feed.batches(self._indices)
@@ -121,7 +122,6 @@ class Evaluator:
         return self._task.summary(results)
 
 
-def _unmasked(results: Any) -> Results:
-    host = jax.device_get(results)
-    mask = host.pop("mask")
-    return {name: values[mask] for name, values in host.items()}
+def _unmasked(results: Results) -> Results:
+    mask = results["mask"]
+    return {name: values[mask] for name, values in results.items() if name != "mask"}

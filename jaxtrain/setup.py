@@ -129,7 +129,7 @@ def build(config: Config, mesh: AnyMesh | None = None) -> Run:
     )
     create = functools.partial(state.create, model, transformation, image_shape=image_shape)
     abstract = jax.eval_shape(create, seed=np.uint32(config.seed))
-    lies = state_shardings(transformation, abstract, config.parallel.rules, mesh)
+    lies = state_shardings(transformation, abstract, of_params, mesh)
     abstract = with_shardings(abstract, lies)
     _check_memory(abstract, mesh)
     steps_per_call = _steps_per_call(config, dataset.train, mesh, convolves=convolves)
@@ -137,21 +137,20 @@ def build(config: Config, mesh: AnyMesh | None = None) -> Run:
 
 
 def state_shardings(
-    transformation: optax.GradientTransformation, abstract: TrainState, rules: str, mesh: AnyMesh
+    transformation: optax.GradientTransformation,
+    abstract: TrainState,
+    of_params: Any,
+    mesh: AnyMesh,
 ) -> TrainState:
     """How the state lies: what belongs to a parameter as that does, all else on every device.
 
     Args:
         transformation: the optimizer.
         abstract: the state.
-        rules: `parallel.rules`.
+        of_params: how its parameters lie, by `parameter_shardings`.
         mesh: the devices.
-
-    Raises:
-        UsageError: as for `parameter_shardings`.
     """
     everywhere = replicated(mesh)
-    of_params = parameter_shardings(rules, abstract.params, mesh)
     whole: TrainState = jax.tree.map(lambda _: everywhere, abstract)
     of_optimizer = optimizer.like_parameters(
         transformation, abstract.opt_state, of_params, everywhere

@@ -6,7 +6,6 @@ import json
 import math
 import shlex
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
@@ -131,9 +130,7 @@ def _leave_at_once(reporter: Reporter, everybody: Peers) -> None:
     """What is to be done before a second signal ends this process, and with it all others."""
     everybody.abort(SECOND_SIGNAL_STATUS, "left at a second signal, without saving")
     # What it waits for, such as a terminal that takes nothing, must not keep this process.
-    closing = threading.Thread(target=reporter.close, daemon=True)
-    closing.start()
-    closing.join(LAST_WORDS_SECONDS)
+    peers.call_within(LAST_WORDS_SECONDS, [reporter.close])
 
 
 def _say_what_next(run: Run, path: files.AnyPath, result: Metrics, reporter: Reporter) -> None:

@@ -1,11 +1,12 @@
 """Several JAX processes on this machine, for what they have to do together."""
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from jaxtrain.parallel.processes.coordination import free_port
 
 TIMEOUT_SECONDS = 100
 
@@ -39,10 +40,7 @@ def run_processes(count: int, program: str, *words: str | Path, devices: int = 2
 
 
 def _run(program: str, files: list[Path], words: tuple[str | Path, ...], devices: int) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    join = JOIN.format(devices=devices, port=port, count=len(files))
+    join = JOIN.format(devices=devices, port=free_port(), count=len(files))
     environment = {n: v for n, v in os.environ.items() if not n.startswith(("JAX_", "XLA_"))}
     environment["XLA_FLAGS"] = "--xla_backend_optimization_level=1"
     environment["PYTHONPATH"] = str(Path(__file__).parent)

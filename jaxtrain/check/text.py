@@ -7,10 +7,7 @@ from jaxtrain import setup
 from jaxtrain.check.describe import Report
 from jaxtrain.check.layout import (
     Layout,
-    batch_layout,
     draw,
-    most_split,
-    parameter_layouts,
     shape_text,
     split_text,
 )
@@ -75,7 +72,7 @@ def report_lines(run: Run, report: Report) -> list[str]:
     if report["hosts"]["count"] > 1:
         lines.append(field("hosts", _hosts(report["hosts"], run.plan.batch_size)))
     if run.mesh.size > 1:
-        lines += _layout_lines(run, report["memory"]["optimizer"])
+        lines += _layout_lines(report)
     if "batch" in report:
         lines += _batch_lines(run, report["batch"])
     return lines
@@ -150,18 +147,22 @@ def _hosts(hosts: Report, batch_size: int) -> str:
     return text
 
 
-def _layout_lines(run: Run, optimizer_bytes: int) -> list[str]:
+def _layout_lines(report: Report) -> list[str]:
     """How each parameter lies on the devices; a drawing of the most split one and of the batch."""
-    parameters, batch = parameter_layouts(run), batch_layout(run)
-    weight = most_split(parameters)
+    weight, batch = (Layout(**report["layout"][name]) for name in ("weight", "batch"))
     lines = ["every parameter is replicated"]
     if weight.parts > 1:
         rows = [
-            (one.name, shape_text(one.shape), split_text(one.split), f"{one.bytes_each:,}")
-            for one in parameters
+            (
+                one["name"],
+                shape_text(one["shape"]),
+                split_text(one["split"]),
+                f"{one['bytes_each']:,}",
+            )
+            for one in report["model"]["arrays"]
         ]
         rows = [("parameter", "shape", "split", "bytes on each device"), *rows]
-        rows.append(("optimizer, in all", "", "", f"{optimizer_bytes:,}"))
+        rows.append(("optimizer, in all", "", "", f"{report['memory']['optimizer']:,}"))
         lines = [*table(rows, "<<<>"), *_drawn(weight)]
     lines += _drawn(batch) if batch.parts > 1 else ["the batch is replicated"]
     return [field("" if number else "layout", line) for number, line in enumerate(lines)]

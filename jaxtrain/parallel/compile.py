@@ -30,11 +30,6 @@ class Sent(NamedTuple):
     stops: jax.Array
 
 
-def is_stop(stops: jax.Array) -> bool:
-    """Whether all processes are to stop, by `Sent.stops`; waits for the step."""
-    return bool(jax.device_get(stops))
-
-
 # (state, feed, whether this process was asked to stop) to what it gives
 Compiled = Callable[[Any, Any, bool], Sent]
 

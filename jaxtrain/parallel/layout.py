@@ -98,7 +98,7 @@ def _refuse_idle_rule(text: str, mesh: AnyMesh) -> None:
 
 def _refuse_unused(text: str, specs: list[PartitionSpec], mesh: AnyMesh) -> None:
     """Refuses devices along an axis that would all do the same."""
-    used = {"data"} | {axis for spec in specs for entry in spec for axis in _joined(entry)}
+    used = {"data"} | {axis for spec in specs for entry in spec for axis in axes_of(entry)}
     for ready, axis in _AXIS_OF.items():
         if mesh.shape[axis] > 1 and axis not in used:
             fix = "take fewer" if text == ready else f"set {_KEY}={ready}"
@@ -108,8 +108,8 @@ def _refuse_unused(text: str, specs: list[PartitionSpec], mesh: AnyMesh) -> None
             )
 
 
-def _joined(entry: Any) -> tuple[str, ...]:
-    """The axes in one entry of a `PartitionSpec`."""
+def axes_of(entry: Any) -> tuple[str, ...]:
+    """The mesh axes in one entry of a `PartitionSpec`."""
     if entry is None:
         return ()
     return (entry,) if isinstance(entry, str) else tuple(entry)

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +9,8 @@ from concurrent import futures
 from typing import Any
 
 from e2e.command import TIMEOUT_SECONDS, Command, Completed, result
+
+from jaxtrain.parallel.processes.coordination import free_port
 
 Process = subprocess.Popen[str]
 
@@ -51,13 +52,6 @@ def started(
             for index in range(count)
             if index not in absent
         ]
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 def ended(processes: Sequence[Process]) -> list[Completed]:

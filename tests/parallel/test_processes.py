@@ -15,6 +15,7 @@ import pytest
 
 from jaxtrain.errors import UsageError
 from jaxtrain.parallel.processes import coordinator
+from jaxtrain.parallel.processes.coordination import free_port
 from jaxtrain.parallel.processes.group import share_out
 
 PROGRAM = Path(__file__).with_name("processes_program.py")
@@ -29,11 +30,6 @@ End = tuple[int, str, str]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 class Processes:

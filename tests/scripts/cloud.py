@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxtrain
+from jaxtrain.parallel.processes.coordination import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TPU = ROOT / "scripts" / "tpu.sh"
@@ -56,13 +56,6 @@ while not os.path.exists("end"):
     time.sleep(0.05)
 sys.exit(int(open("end").read()))
 """
-
-
-def free_port() -> int:
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port: int = place.getsockname()[1]
-        return port
 
 
 # In place of pip: builds and installs nothing, and fails on the workers where `broken` is.

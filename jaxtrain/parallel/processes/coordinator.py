@@ -158,16 +158,17 @@ class Coordinator(Group):
         return True
 
     def _send_all(self, message: dict[str, Any]) -> None:
-        with self._changed:
-            members = list(self._members.values())
-        for member in members:
+        for member in self._connections():
             member.send(message)
 
     def _beat(self) -> None:
-        with self._changed:
-            members = list(self._members.values())
-        for member in members:
+        for member in self._connections():
             member.send_unless_busy({"beat": True})
+
+    def _connections(self) -> list[Connection]:
+        """Those that are there now; others may come and go while they are sent to."""
+        with self._changed:
+            return list(self._members.values())
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # closed by `finish`

@@ -237,7 +237,7 @@ class _Several(Peers):
             self._leaving.release()
             return
         try:
-            _call(self._callbacks, self._timing.last_words_seconds)
+            call_within(self._timing.last_words_seconds, self._callbacks)
             whose = abort.process if abort.process is not None else self.index or None
             who = "" if whose is None else f"process {whose}: "
             os.write(2, f"jaxtrain: error: {who}{abort.words}\n".encode(errors="replace"))
@@ -245,7 +245,7 @@ class _Several(Peers):
             os._exit(abort.status)
 
 
-def _call(callbacks: Sequence[Callable[[], None]], seconds: float) -> None:
+def call_within(seconds: float, callbacks: Sequence[Callable[[], None]]) -> None:
     """Calls them, and waits so long; one that hangs or fails keeps nobody."""
 
     def call() -> None:
