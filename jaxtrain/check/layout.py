@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxtrain import rules
+from jaxtrain.parallel.layout import axes_of
 from jaxtrain.parallel.mesh import AnyMesh, over_rows
 from jaxtrain.setup import Run
 
@@ -65,10 +66,7 @@ def batch_layout(run: Run) -> Layout:
 def layout(name: str, leaf: jax.ShapeDtypeStruct, mesh: AnyMesh) -> Layout:
     """The layout of an abstract array with a `NamedSharding` on `mesh`."""
     split = _split(leaf, mesh)
-    part = tuple(
-        size // math.prod(mesh.shape[axis] for axis in axes)
-        for size, axes in zip(leaf.shape, split, strict=True)
-    )
+    part = leaf.sharding.shard_shape(leaf.shape)
     return Layout(
         name=name,
         shape=tuple(leaf.shape),
@@ -104,11 +102,15 @@ def draw(one: Layout) -> list[str]:
     rows, columns = len(one.devices), len(one.devices[0])
     dimensions = range(len(one.shape))
     beside, above = _ranges(one, dimensions[:-1]), _ranges(one, dimensions[-1:])
-    texts = [[_numbers(devices) for devices in row] for row in one.devices]
     down = _shortened(rows, _MOST_ROWS)
     margin = max(map(len, beside))
-    cell = max(len(text) for text in [*above, *itertools.chain(*texts)])
-    across = _shortened(columns, (_MOST_CHARACTERS - margin - 2) // (cell + 3))
+    for ranges in range(_MOST_RANGES, 1, -1):  # the fewer, the narrower the boxes
+        texts = [[_numbers(devices, ranges) for devices in row] for row in one.devices]
+        cell = max(len(text) for text in [*above, *itertools.chain(*texts)])
+        fitting = (_MOST_CHARACTERS - margin - 2) // (cell + 3)
+        if fitting >= min(columns, 3):
+            break
+    across = _shortened(columns, fitting)
     lines = []
     if any(above):
         names = "   ".join(f"{_at(above, column):^{cell}}" for column in across)
@@ -129,8 +131,9 @@ def _split(leaf: jax.ShapeDtypeStruct, mesh: AnyMesh) -> tuple[tuple[str, ...], 
     """The axes that split each dimension, but for those of one device."""
     entries: list[Any] = list(leaf.sharding.spec)
     entries += [None] * (len(leaf.shape) - len(entries))
-    joined = [(entry,) if isinstance(entry, str) else tuple(entry or ()) for entry in entries]
-    return tuple(tuple(axis for axis in axes if mesh.shape[axis] > 1) for axes in joined)
+    return tuple(
+        tuple(axis for axis in axes_of(entry) if mesh.shape[axis] > 1) for entry in entries
+    )
 
 
 def _holders(split: Sequence[Sequence[str]], mesh: AnyMesh) -> Any:
@@ -175,15 +178,17 @@ def _at(texts: Sequence[str], index: int | None) -> str:
 
 
 def _shortened(count: int, most: int) -> list[int | None]:
-    """All of `count` indices; or the first ones, None for those that are left out, and the last."""
-    most = max(most, 3)
+    """All of `count` indices; or the first ones, None for those that are left out, and the last.
+
+    Where only two have room, the last is left out as well.
+    """
     if count <= most:
         return list(range(count))
-    return [*range(most - 2), None, count - 1]
+    return [*range(most - 2), None, count - 1] if most > 2 else [0, None]
 
 
-def _numbers(devices: Sequence[int]) -> str:
-    """Ascending numbers, neighbours joined, as in `0-3, 8-11, …, 24-27`."""
+def _numbers(devices: Sequence[int], most: int) -> str:
+    """Ascending numbers, neighbours joined, `most` texts at most: `0-3, 8-11, …, 24-27`."""
     runs: list[list[int]] = []
     for number in devices:
         if runs and number == runs[-1][-1] + 1:
@@ -191,6 +196,6 @@ def _numbers(devices: Sequence[int]) -> str:
         else:
             runs.append([number])
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    if len(texts) > _MOST_RANGES:
-        texts = [*texts[: _MOST_RANGES - 2], "…", texts[-1]]
+    if len(texts) > most:
+        texts = [*texts[: most - 2], "…", texts[-1]]
     return ", ".join(texts)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -107,6 +107,9 @@ def test_the_most_split_one_is_the_largest_of_those_with_the_most_parts():
     dimensions=st.lists(st.sampled_from([1, 2, 5]), min_size=1, max_size=4),
     where=st.lists(st.integers(0, 3), min_size=3, max_size=3),
 )
+@example(sizes=(8, 3, 2), dimensions=[1], where=[1, 0, 1])
+@example(sizes=(64, 3, 64), dimensions=[5, 5, 5], where=[3, 2, 3])
+@example(sizes=(64, 64, 64), dimensions=[5, 5], where=[3, 1, 0])
 def test_a_drawing_fits_and_every_device_has_its_part(sizes, dimensions, where):
     axes = ("data", "fsdp", "model")
     mesh = abstract_mesh(
