@@ -15,10 +15,10 @@ from typing import Any
 
 import jaxtrain
 from jaxtrain.parallel.processes.coordination import free_port
+from scripts import stand_in_gcloud
 
 ROOT = Path(__file__).resolve().parents[2]
 TPU = ROOT / "scripts" / "tpu.sh"
-STAND_IN = Path(__file__).with_name("stand_in_gcloud.py")
 TIMEOUT_SECONDS = 300
 Completed = subprocess.CompletedProcess[str]
 
@@ -97,7 +97,7 @@ class Cloud:
         self.script = script
         (folder / "bin").mkdir(parents=True)
         gcloud = folder / "bin" / "gcloud"
-        words = shlex.join([sys.executable, str(STAND_IN)])
+        words = shlex.join([sys.executable, stand_in_gcloud.__file__])
         write_script(gcloud, f'#!/bin/sh\nexec {words} "$@"\n')
         site = next(path for path in sys.path if path.endswith("site-packages"))
         for worker in range(workers):
@@ -120,12 +120,12 @@ class Cloud:
 
     def set(self, **values: Any) -> None:
         """Changes the state of the VM: see the stand-in."""
-        path = self.folder / "cloud.json"
-        old = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps({**old, **values}))
+        with stand_in_gcloud.state(self.folder) as state:
+            state.update(values)
 
     def get(self, name: str) -> Any:
-        return json.loads((self.folder / "cloud.json").read_text())[name]
+        with stand_in_gcloud.state(self.folder) as state:
+            return state[name]
 
     def install(self, program: str = JAXTRAIN) -> None:
         """Has the VM ready, with a program in place of jaxtrain."""

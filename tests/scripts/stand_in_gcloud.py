@@ -8,6 +8,7 @@ and exits with the status of the first that failed.
 
 import argparse
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -15,14 +16,29 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-FOLDER = Path(os.environ["STAND_IN"])
-STATE = FOLDER / "cloud.json"
+FOLDER = Path(os.environ.get("STAND_IN", "."))
 sessions: list[subprocess.Popen[bytes]] = []
 # Held while one starts, in a thread of its own, or a signal just then would leave it behind.
 starting = threading.Lock()
+
+
+@contextlib.contextmanager
+def state(folder: Path) -> Iterator[dict[str, Any]]:
+    """The state of the VM, to read and to change: whole, and by one process at a time."""
+    path = folder / "cloud.json"
+    with (folder / "cloud.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        values = json.loads(path.read_text()) if path.exists() else {}
+        try:
+            yield values
+        finally:
+            new = path.with_suffix(".new")
+            new.write_text(json.dumps(values))
+            new.rename(path)
 
 
 def fail(message: str, status: int = 1) -> NoReturn:
@@ -79,14 +95,13 @@ def parse(words: list[str]) -> argparse.Namespace:
 def next_state(cloud: dict[str, Any], kind: str) -> str:
     """The state now; each question brings the next of those that are to come."""
     states = cloud["states"]
-    state: str = states.pop(0) if len(states) > 1 else states[0]
-    STATE.write_text(json.dumps(cloud))
-    if not cloud["exists"] or state == "NOT_FOUND":
+    now: str = states.pop(0) if len(states) > 1 else states[0]
+    if not cloud["exists"] or now == "NOT_FOUND":
         fail("NOT_FOUND: the resource was not found")
-    if state == "UNAVAILABLE":
+    if now == "UNAVAILABLE":
         fail("the service does not answer")
-    active = kind == "queued-resources" and state in ("READY", "REPAIRING")
-    return "ACTIVE" if active else state
+    active = kind == "queued-resources" and now in ("READY", "REPAIRING")
+    return "ACTIVE" if active else now
 
 
 def describe(cloud: dict[str, Any], call: argparse.Namespace) -> str:
@@ -191,26 +206,11 @@ def scp(cloud: dict[str, Any], call: argparse.Namespace) -> int:
     return 0
 
 
-def main() -> int:
-    words = sys.argv[1:]
-    with (FOLDER / "calls.jsonl").open("a") as calls:
-        calls.write(json.dumps(words) + "\n")
-    if words[:2] != ["compute", "tpus"]:
-        fail(f"Invalid choice: {words[:2]}", 2)
-    call = parse(words[2:])
-    if not call.quiet or os.fstat(0).st_rdev != os.stat(os.devnull).st_rdev:
-        fail("it would ask: Do you want to continue (Y/n)?")
-    cloud = json.loads(STATE.read_text())
-    if call.verb not in ("scp",) and call.names != [cloud["name"]]:
-        fail(f"NOT_FOUND: {call.names}")
-    if call.verb in ("ssh", "scp"):
-        if not cloud["exists"] or cloud["states"][0] in ("PREEMPTED", "TERMINATED", "STOPPED"):
-            fail("the TPU is in an unusable state")
-        return (ssh if call.verb == "ssh" else scp)(cloud, call)
+def change(cloud: dict[str, Any], call: argparse.Namespace) -> None:
+    """What the service is asked for: it says it, or changes the state."""
     if call.verb == "describe":
         print(describe(cloud, call))
-        return 0
-    if call.verb == "create":
+    elif call.verb == "create":
         if cloud["exists"]:
             fail("ALREADY_EXISTS: the resource exists")
         cloud["exists"] = True
@@ -223,8 +223,26 @@ def main() -> int:
         if call.kind == "queued-resources" and not call.force:
             fail("the queued resource has nodes; use --force")
         cloud["exists"] = False
-    STATE.write_text(json.dumps(cloud))
-    return 0
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    with (FOLDER / "calls.jsonl").open("a") as calls:
+        calls.write(json.dumps(words) + "\n")
+    if words[:2] != ["compute", "tpus"]:
+        fail(f"Invalid choice: {words[:2]}", 2)
+    call = parse(words[2:])
+    if not call.quiet or os.fstat(0).st_rdev != os.stat(os.devnull).st_rdev:
+        fail("it would ask: Do you want to continue (Y/n)?")
+    with state(FOLDER) as cloud:
+        if call.verb not in ("scp",) and call.names != [cloud["name"]]:
+            fail(f"NOT_FOUND: {call.names}")
+        if call.verb not in ("ssh", "scp"):
+            change(cloud, call)
+            return 0
+        if not cloud["exists"] or cloud["states"][0] in ("PREEMPTED", "TERMINATED", "STOPPED"):
+            fail("the TPU is in an unusable state")
+    return (ssh if call.verb == "ssh" else scp)(cloud, call)
 
 
 def leave(signum: int, frame: object) -> None:
