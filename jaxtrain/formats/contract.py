@@ -1,0 +1,77 @@
+"""What an exporter is given and gives back. Each format is one module with an exporter's names."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+# uint8 images `[n, H, W, C]`, n at least 1, to float32 logits `[n, classes]`.
+Logits = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+
+# What the input and the outputs are called, wherever a format lets them have names.
+INPUT: Final = "image"
+LOGITS: Final = "logits"
+PROBABILITIES: Final = "probabilities"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How to export; a format reads those that its row in `FORMATS` names.
+
+    Attributes:
+        platforms: what a program is lowered for: one or more of `PLATFORMS`.
+        quantize: `float16` or `int8` weights; None: float32.
+    """
+
+    platforms: tuple[str, ...] = ("cpu",)
+    quantize: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A trained model as a pure function.
+
+    Attributes:
+        apply: (variables, uint8 images `[b, H, W, C]`) to float32 logits `[b, classes]`, with the
+            normalisation inside; traceable by JAX, with a symbolic b too.
+        variables: tree of NumPy arrays: parameters and all other collections.
+        image_shape: (height, width, channels).
+        class_names: one name a class, in label order.
+        calibration: reads some training images, uint8 `[n, H, W, C]`, as they are evaluated.
+    """
+
+    apply: Callable[[Any, Any], Any]
+    variables: Any
+    image_shape: tuple[int, int, int]
+    class_names: tuple[str, ...]
+    calibration: Callable[[], NDArray[np.uint8]]
+
+
+class Exporter(Protocol):
+    """The names in the module of a format.
+
+    Attributes:
+        SNIPPET: a Python program that needs the format's runtime and NumPy alone. It runs in the
+            export's folder, loads the model from there, classifies the images of `images.npy`
+            (uint8 `[n, H, W, C]`), and prints for each one the name of its class and the
+            probability with 6 decimals, as in `cat 0.987654`. It stands in the export's README.
+    """
+
+    SNIPPET: str
+
+    def save(self, source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
+        """Writes the model into an empty folder; nothing there has the name of `beside.FILES`.
+
+        Returns:
+            What `signature.json` says beside what it says for every format, as JSON values.
+
+        Raises:
+            UsageError: the model, or this choice of options, cannot be exported to this format;
+                names what it is and what to do.
+        """
+
+    def load(self, folder: Path) -> Logits:
+        """The model of such a folder, run by the format's own runtime, for any n of images."""
