@@ -1,5 +1,6 @@
 """The exact pass: every example of a split counted once, whatever the batch and the devices."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
 from jaxtrain import data
 from jaxtrain.config.schema import DataConfig
@@ -20,6 +22,9 @@ from jaxtrain.step import Normalise, eval_step
 from jaxtrain.tasks import Task
 
 Results = dict[str, np.ndarray]
+
+# uint8 images `[n, H, W, C]` to float32 logits or probabilities `[n, classes]`.
+Outputs = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
 
 def batch_rows(batch_size: int, examples: int, mesh: AnyMesh) -> int:
@@ -99,27 +104,125 @@ class Evaluator:
         in_flight.drain()
         if len(kept) < len(self._indices):
             return None
-        joined = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+        joined = _joined(kept)
         counted = len(joined["correct"])
         if counted != self.split.size:
             raise RuntimeError(f"evaluation counted {counted} of {self.split.size} examples")
         return joined
 
     def summary(self, results: Results) -> dict[str, Any]:
-        """Loss, accuracy and count of `results`.
+        """`summary` of the results of this pass."""
+        return summary(self._task, self.split, results)
 
-        Raises:
-            NonFiniteError: some example's logits are not finite; an argmax would call it class 0.
-        """
-        bad = np.flatnonzero(~results["finite"])
-        if len(bad):
-            raise NonFiniteError(
-                f"the model's outputs are NaN or infinite for {len(bad)} of "
-                f"{len(results['finite'])} examples of split {self.split.name!r}, first for "
-                f"example {bad[0]}; "
-                "this evaluation was not recorded"
-            )
-        return self._task.summary(results)
+
+def summary(task: Task, split: data.Split, results: Results) -> dict[str, Any]:
+    """Loss, accuracy and count of the results of a split.
+
+    Raises:
+        NonFiniteError: some example's logits are not finite; an argmax would call it class 0.
+    """
+    bad = np.flatnonzero(~results["finite"])
+    if len(bad):
+        raise NonFiniteError(
+            f"the model's outputs are NaN or infinite for {len(bad)} of "
+            f"{len(results['finite'])} examples of split {split.name!r}, first for "
+            f"example {bad[0]}; this evaluation was not recorded"
+        )
+    return task.summary(results)
+
+
+def score(
+    logits: Outputs, task: Task, split: data.Split, batch_size: int, tick: Callable[[int, int], None]
+) -> Results:
+    """`Evaluator.results` of a model that another runtime runs.
+
+    Args:
+        logits: the model.
+        task: what is kept of each example.
+        split: the examples.
+        batch_size: rows of a batch.
+        tick: told how many of how many batches are done.
+    """
+    results = jax.jit(task.results)
+    chunks = _chunks(split.size, batch_size)
+    run = padded(logits, min(batch_size, split.size))
+    kept: list[Results] = []
+    for number, indices in enumerate(chunks, start=1):
+        kept.append(jax.device_get(results(run(split.read(indices)), split.labels[indices])))
+        tick(number, len(chunks))
+    return _joined(kept)
+
+
+def padded(outputs: Outputs, rows: int) -> Outputs:
+    """The same for up to `rows` images, of which the model always sees as many: compiled once."""
+
+    def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        if len(images) == rows:
+            return outputs(images)
+        batch = np.zeros((rows, *images.shape[1:]), np.uint8)
+        batch[: len(images)] = images
+        return outputs(batch)[: len(images)]
+
+    return run
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How far one model's probabilities are from another's.
+
+    Attributes:
+        batch: rows of the batches that the other one was given.
+        examples: how many were compared.
+        largest: of all probabilities, the largest absolute difference.
+        agreement: share of the examples to which both give the same class.
+    """
+
+    batch: int
+    examples: int
+    largest: float
+    agreement: float
+
+
+def compare(
+    expected: NDArray[np.float32],
+    probabilities: Outputs,
+    images: NDArray[np.uint8],
+    batch: int,
+    tick: Callable[[int, int], None],
+) -> Difference:
+    """Compares what a model makes of images, some at a time, with what it should.
+
+    Args:
+        expected: probabilities `[n, classes]`.
+        probabilities: the model.
+        images: uint8 `[n, H, W, C]`.
+        batch: how many the model is given at a time; the last batch may have fewer.
+        tick: told how many of how many batches are done.
+    """
+    chunks = _chunks(len(images), batch)
+    found = []
+    for number, indices in enumerate(chunks, start=1):
+        found.append(probabilities(images[indices]))
+        tick(number, len(chunks))
+    actual = np.concatenate(found)
+    if actual.shape != expected.shape:
+        raise RuntimeError(f"outputs of shape {actual.shape}, expected {expected.shape}")
+    return Difference(
+        batch=batch,
+        examples=len(images),
+        # A NaN is no agreement, and the largest of all.
+        largest=float(np.abs(actual.astype(np.float64) - expected).max()),
+        agreement=float((actual.argmax(-1) == expected.argmax(-1)).mean()),
+    )
+
+
+def _chunks(count: int, size: int) -> list[NDArray[np.int64]]:
+    indices = np.arange(count)
+    return [indices[start : start + size] for start in range(0, count, size)]
+
+
+def _joined(parts: list[Results]) -> Results:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _unmasked(results: Results) -> Results:

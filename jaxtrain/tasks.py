@@ -194,4 +194,28 @@ def classification_summary(results: Mapping[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
+def ranked(logits: jax.Array, top_k: int) -> dict[str, jax.Array]:
+    """The most probable classes of each example; of equals the first.
+
+    Args:
+        logits: float32 `[batch, classes]`.
+        top_k: how many, k; at most the classes.
+
+    Returns:
+        `top` int32 and `top_probability` float32, both `[batch, k]`, the most probable first.
+    """
+    _, top = jax.lax.top_k(logits, top_k)  # probabilities may be equal where logits are not
+    probability = jnp.take_along_axis(jax.nn.softmax(logits), top, axis=-1)
+    return {"top": top, "top_probability": probability}
+
+
+def with_ranking(task: Task, top_k: int) -> Task:
+    """The task whose results have those of `ranked` too."""
+
+    def results(logits: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
+        return {**task.results(logits, label), **ranked(logits, top_k)}
+
+    return dataclasses.replace(task, results=results)
+
+
 CLASSIFICATION = Task(classification_results, classification_summary)

@@ -12,7 +12,14 @@ A recipe is a Python file:
 
 from jaxtrain.config.base import base_config
 from jaxtrain.config.recipe import Recipe, load_recipe, packaged_recipes, resolve
-from jaxtrain.config.request import CheckRequest, EvalRequest, Processes, TrainRequest
+from jaxtrain.config.request import (
+    CheckRequest,
+    EvalRequest,
+    ExportRequest,
+    PredictRequest,
+    Processes,
+    TrainRequest,
+)
 from jaxtrain.config.schema import Config
 from jaxtrain.config.store import difference, flatten, identity, load_json, to_dict, to_json
 from jaxtrain.config.table import Key, key_docs, nearest
@@ -24,7 +31,9 @@ __all__ = [
     "CheckRequest",
     "Config",
     "EvalRequest",
+    "ExportRequest",
     "Key",
+    "PredictRequest",
     "Processes",
     "Recipe",
     "TrainRequest",

@@ -81,6 +81,9 @@ class EvalRequest:
         workdir: the run to evaluate.
         checkpoint: `last`, `best`, a step's number or a checkpoint's path.
         split: name of the split; None: the one that was evaluated while training.
+        exported: folder of an exported model to score instead; None: the checkpoint.
+        predictions: file for a row an example; None: none.
+        top_k: how many classes a row names.
         overrides: dotted key to the text of its value, for `apply_overrides` on the run's config.
         processes: how the other processes are found.
     """
@@ -88,6 +91,9 @@ class EvalRequest:
     workdir: PurePath
     checkpoint: str = "last"
     split: str | None = None
+    exported: Path | None = None
+    predictions: Path | None = None
+    top_k: int = 1
     overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
     processes: Processes = Processes()
 
@@ -95,6 +101,59 @@ class EvalRequest:
     def has_other_data(self) -> bool:
         """Whether it may mean other examples than those of the run."""
         return any(name in self.overrides for name in EXAMPLE_KEYS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictRequest:
+    """`jaxtrain predict`.
+
+    Attributes:
+        paths: what to classify: see `data.list_inputs`; one or more.
+        workdir: the run whose model to use; None: `exported` is set.
+        exported: folder of an exported model to use; None: `workdir` is set.
+        checkpoint: as in `EvalRequest`.
+        top_k: how many classes a row names.
+        output: file for the rows; None: stdout.
+        overrides: as in `EvalRequest`.
+    """
+
+    paths: tuple[str, ...]
+    workdir: PurePath | None = None
+    exported: Path | None = None
+    checkpoint: str = "last"
+    top_k: int = 1
+    output: Path | None = None
+    overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportRequest:
+    """`jaxtrain export`.
+
+    Attributes:
+        workdir: the run whose model to export.
+        formats: names of formats, one or more.
+        checkpoint: as in `EvalRequest`.
+        output: the export's folder, or that of all exports if there are several formats; None: in
+            the run's folder.
+        platforms: what `stablehlo` is lowered for; None: not said.
+        quantize: how `tflite` is quantized; None: it is not.
+        verify: examples to verify with; None: all of the split.
+        tolerance: largest difference of a probability that is accepted; None: the format's own.
+        overwrite: whether an export that is there is replaced.
+        overrides: as in `EvalRequest`.
+    """
+
+    workdir: PurePath
+    formats: tuple[str, ...]
+    checkpoint: str = "last"
+    output: Path | None = None
+    platforms: tuple[str, ...] | None = None
+    quantize: str | None = None
+    verify: int | None = 256
+    tolerance: float | None = None
+    overwrite: bool = False
+    overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

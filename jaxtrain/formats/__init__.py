@@ -5,9 +5,9 @@ import importlib
 from typing import Final, cast
 
 from jaxtrain.errors import UsageError
-from jaxtrain.formats.contract import Exporter, Logits, Options, Source
+from jaxtrain.formats.contract import Exporter, Options, Source
 
-__all__ = ["FORMATS", "Exporter", "Format", "Logits", "Options", "Source", "exporter"]
+__all__ = ["FORMATS", "Exporter", "Format", "Options", "Source", "exporter"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-# uint8 images `[n, H, W, C]`, n at least 1, to float32 logits `[n, classes]`.
-Logits = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+# uint8 images `[n, H, W, C]`, n at least 1, to float32 logits or probabilities `[n, classes]`.
+Outputs = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
 # What the input and the outputs are called, wherever a format lets them have names.
 INPUT: Final = "image"
@@ -73,5 +73,13 @@ class Exporter(Protocol):
                 names what it is and what to do.
         """
 
-    def load(self, folder: Path) -> Logits:
-        """The model of such a folder, run by the format's own runtime, for any n of images."""
+    def load(self, folder: Path, output: str) -> Outputs:
+        """The model of such a folder, run by the format's own runtime, for any n of images.
+
+        Args:
+            folder: where `save` wrote it.
+            output: which of its outputs, `LOGITS` or `PROBABILITIES`.
+
+        Raises:
+            UsageError: a file of it is missing or damaged.
+        """

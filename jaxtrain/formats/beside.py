@@ -1,0 +1,146 @@
+"""What lies beside an exported model: what it is, its classes, its config, and how to load it."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from jaxtrain import __version__, files
+from jaxtrain.config import Config, load_json, to_dict
+from jaxtrain.config.store import read_json
+from jaxtrain.errors import UsageError
+from jaxtrain.formats.contract import INPUT, LOGITS, PROBABILITIES, Source
+
+SIGNATURE: Final = "signature.json"
+CLASSES: Final = "classes.json"
+CONFIG: Final = "config.json"
+README: Final = "README.md"
+VERIFICATION: Final = "verification.json"
+FILES: Final = frozenset({SIGNATURE, CLASSES, CONFIG, README, VERIFICATION})
+
+_README = """# {classes} classes, exported by jaxtrain as {format}
+
+The model after step {step} of its training. It takes images of {height} x {width} pixels and
+{channels} channels, uint8, in a batch of any size: `{input}`, `[batch, {height}, {width}, \
+{channels}]`. It normalises them itself. An image of another size is first brought to this one, as
+evaluation does it: the middle, resized bilinearly with antialiasing{crop}.
+
+- `{signature}`: inputs and outputs, and what made the file
+- `{class_file}`: the classes' names, in the order of the outputs
+- `{config}`: the config that the model was trained with
+- `{verification}`: how far its outputs were from the checkpoint's, before it got its name
+
+This program classifies the images of `images.npy`, an array as above. It needs {needs}.
+
+```python
+{snippet}```
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What an export says of itself.
+
+    Attributes:
+        format: its name in `FORMATS`.
+        class_names: one name a class, in the order of the outputs.
+        image_shape: (height, width, channels) of the input.
+        step: finished updates of the weights.
+        config: what it was trained with.
+        signature: all of `signature.json`.
+    """
+
+    format: str
+    class_names: tuple[str, ...]
+    image_shape: tuple[int, int, int]
+    step: int
+    config: Config
+    signature: Mapping[str, Any]
+
+
+def write(
+    folder: Path,
+    name: str,
+    source: Source,
+    *,
+    step: int,
+    config: Config,
+    said: Mapping[str, Any],
+    snippet: str,
+    needs: str,
+) -> None:
+    """Writes all but the verification.
+
+    Args:
+        folder: the export's.
+        name: the format.
+        source: the model.
+        step: finished updates of its weights.
+        config: what it was trained with.
+        said: what the exporter adds to the signature.
+        snippet: the program that loads it.
+        needs: what that needs, in words.
+    """
+    height, width, channels = source.image_shape
+    logits = {"dtype": "float32", "shape": ["batch", len(source.class_names)]}
+    signature = {
+        "format": name,
+        "jaxtrain": __version__,
+        "step": step,
+        "class_names": list(source.class_names),
+        "input": {"name": INPUT, "dtype": "uint8", "shape": ["batch", height, width, channels]},
+        "outputs": {LOGITS: logits, PROBABILITIES: logits},
+        **said,
+    }
+    files.atomic_write_json(folder / SIGNATURE, signature)
+    files.atomic_write_json(folder / CLASSES, list(source.class_names))
+    files.atomic_write_json(folder / CONFIG, to_dict(config))
+    share = config.data.eval_crop
+    text = _README.format(
+        classes=len(source.class_names),
+        format=name,
+        step=step,
+        height=height,
+        width=width,
+        channels=channels,
+        input=INPUT,
+        crop="" if share == 1 else f", of which {share:g} of the shorter side is kept",
+        signature=SIGNATURE,
+        class_file=CLASSES,
+        config=CONFIG,
+        verification=VERIFICATION,
+        needs=needs,
+        snippet=snippet,
+    )
+    files.atomic_write_text(folder / README, text)
+
+
+def read(folder: Path) -> Description:
+    """What an export says of itself.
+
+    Raises:
+        UsageError: it is not the folder of an export, or one of these files is damaged.
+    """
+    if not folder.is_dir():
+        kind = "is a file; give the folder that it lies in" if folder.exists() else "does not exist"
+        raise UsageError(f"--exported={folder} {kind}")
+    if not (folder / SIGNATURE).is_file():
+        inside = sorted(path.parent.name for path in folder.glob(f"*/{SIGNATURE}"))
+        hint = f"; did you mean {folder / inside[0]}?" if inside else ""
+        raise UsageError(f"--exported={folder} is not an export: it has no {SIGNATURE}{hint}")
+    signature = read_json(folder / SIGNATURE)
+    try:
+        _, height, width, channels = signature["input"]["shape"]
+        return Description(
+            format=str(signature["format"]),
+            class_names=tuple(map(str, signature["class_names"])),
+            image_shape=(int(height), int(width), int(channels)),
+            step=int(signature["step"]),
+            config=load_json(folder / CONFIG),
+            signature=signature,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{folder / SIGNATURE} is damaged ({error!r}); export it again"
+        ) from error
+

@@ -1,0 +1,58 @@
+"""What every trained model can do, wherever it comes from."""
+
+import dataclasses
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxtrain import data
+from jaxtrain.config import Config
+from jaxtrain.config.schema import DataConfig
+from jaxtrain.errors import UsageError
+
+
+class Predictor(Protocol):
+    """A trained model that classifies images."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """One name a class, in label order."""
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of what it takes."""
+
+    @property
+    def step(self) -> int:
+        """Finished updates of its weights."""
+
+    @property
+    def config(self) -> Config:
+        """What it was trained with."""
+
+    def logits(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Logits `[n, classes]` of images `[n, H, W, C]`; each n may be compiled anew."""
+
+
+def open_split(model: Predictor, config: DataConfig, name: str) -> data.Split:
+    """Examples for a model, brought to the size of those that it was trained on.
+
+    Args:
+        model: the model.
+        config: where the examples are.
+        name: the split's.
+
+    Raises:
+        UsageError: they cannot be brought to that size, or are of other classes.
+    """
+    sized = dataclasses.replace(
+        config, image_size=model.image_shape[:2], eval_crop=model.config.data.eval_crop
+    )
+    split = data.open_split(sized, name, model.class_names)
+    if tuple(split.image_shape) != model.image_shape:
+        raise UsageError(
+            f"split {split.name!r} has images of {split.image_shape[2]} channels, but the model "
+            f"was trained on {model.image_shape[2]}; give data like what it was trained on"
+        )
+    return split

@@ -1,0 +1,54 @@
+"""The model of an exported file, run by the format's own runtime."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxtrain import formats
+from jaxtrain.config import Config
+from jaxtrain.formats import beside
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """A `Predictor`.
+
+    Attributes:
+        path: the export's folder.
+        description: what it says of itself.
+        logits: the logits of images, by its runtime.
+    """
+
+    path: Path
+    description: beside.Description
+    logits: Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.description.class_names
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        return self.description.image_shape
+
+    @property
+    def step(self) -> int:
+        return self.description.step
+
+    @property
+    def config(self) -> Config:
+        return self.description.config
+
+
+def open_export(path: Path) -> Exported:
+    """The model of an export's folder.
+
+    Raises:
+        UsageError: it is none, is damaged, or needs what is not installed.
+    """
+    description = beside.read(path)
+    load = formats.exporter(description.format).load
+    return Exported(path, description, load(path, "logits"))

@@ -1,0 +1,206 @@
+"""The model of a run's checkpoint."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from numpy.typing import NDArray
+
+from jaxtrain import checkpoint, files, models, state
+from jaxtrain.config import Config, from_dict
+from jaxtrain.config.schema import ParallelConfig
+from jaxtrain.errors import CheckpointError, LayoutError, UsageError
+from jaxtrain.files import AnyPath
+from jaxtrain.formats import Source
+from jaxtrain.models import Model
+from jaxtrain.parallel.layout import parameter_shardings
+from jaxtrain.parallel.mesh import (
+    all_devices,
+    build_mesh,
+    on_mesh,
+    over_rows,
+    pad_rows,
+    with_shardings,
+)
+from jaxtrain.step import Normalise, normalisation
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A `Predictor` with its weights on the devices.
+
+    Attributes:
+        model: the network.
+        normalise: what it sees of an image.
+        variables: `TrainState.model`.
+        abstract: its shapes, dtypes and shardings.
+        mesh: the devices.
+        class_names: one name a class, in label order.
+        image_shape: (height, width, channels) of one example.
+        step: finished updates of the weights.
+        config: the config that they were trained with.
+        directory: the folder of the checkpoint, and of others.
+    """
+
+    model: Model
+    normalise: Normalise
+    variables: Any
+    abstract: Any
+    mesh: Mesh
+    class_names: tuple[str, ...]
+    image_shape: tuple[int, int, int]
+    step: int
+    config: Config
+    directory: AnyPath
+
+    def logits(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """The images' rows are split over the devices."""
+        rows = np.zeros((pad_rows(len(images), self.mesh), *images.shape[1:]), np.uint8)
+        rows[: len(images)] = images
+        placed = jax.device_put(rows, over_rows(self.mesh))
+        logits = jax.device_get(self._compiled(self.variables, placed))
+        result: NDArray[np.float32] = logits[: len(images)]
+        return result
+
+    @functools.cached_property
+    def _compiled(self) -> Callable[[Any, Any], Any]:
+        return jax.jit(functools.partial(apply, self.model, self.normalise))
+
+    def source(self, dtype: str | None, calibration: Callable[[], NDArray[np.uint8]]) -> Source:
+        """The model for exporters.
+
+        Args:
+            dtype: what it is to compute in; None: as it was trained.
+            calibration: see `Source`.
+        """
+        model = self.model
+        if dtype is not None and jnp.dtype(dtype) != model.dtype:
+            config = dataclasses.replace(self.config.model, dtype=dtype)
+            model = models.build(config, len(self.class_names))
+        return Source(
+            apply=functools.partial(apply, model, self.normalise),
+            variables=jax.device_get(self.variables),
+            image_shape=self.image_shape,
+            class_names=self.class_names,
+            calibration=calibration,
+        )
+
+
+def apply(model: Model, normalise: Normalise, variables: Any, images: jax.Array) -> jax.Array:
+    """Logits float32 `[b, classes]` of images uint8 `[b, H, W, C]`.
+
+    Args:
+        model: the network.
+        normalise: what it sees of an image.
+        variables: `TrainState.model`.
+        images: as they are evaluated.
+    """
+    logits, _ = model.apply(
+        variables["params"],
+        variables["collections"],
+        normalise(images),
+        row=jnp.arange(images.shape[0], dtype=jnp.int32),
+        key=None,
+    )
+    return logits
+
+
+def load(
+    checkpoints: AnyPath,
+    which: str,
+    parallel: ParallelConfig,
+    *,
+    chosen: bool,
+    say: Callable[[str], None],
+) -> Restored:
+    """The model of the checkpoint that a person names; looks again if a live run removed it.
+
+    A pod's run is used on a laptop: unless the command line says how the model is to lie on the
+    devices, the run's own way gives way to the default one where it does not fit.
+
+    Args:
+        checkpoints: the run's.
+        which: `last`, `best`, a step's number or a checkpoint's path.
+        parallel: how the model is to lie on the devices.
+        chosen: whether the command line said so.
+        say: told when the default is taken instead.
+
+    Raises:
+        CheckpointError: it cannot be read, or is damaged.
+        UsageError: there is none, its model cannot be built any more, or `parallel` does not fit.
+    """
+    while True:
+        directory, step = _locate(checkpoints, which)
+        try:
+            return restore(directory, step, parallel)
+        except CheckpointError:
+            if step in checkpoint.agreed_steps(directory):
+                raise
+        except LayoutError as error:
+            default = ParallelConfig()
+            if chosen or (parallel.mesh, parallel.rules) == (default.mesh, default.rules):
+                raise
+            why = str(error).partition(";")[0]
+            say(f"using {default.mesh}, {default.rules}: the run's {why}")
+            parallel = dataclasses.replace(parallel, mesh=default.mesh, rules=default.rules)
+
+
+def _locate(checkpoints: AnyPath, which: str) -> tuple[AnyPath, int]:
+    """The folder and the step of `last`, `best`, a step's number or a checkpoint's path."""
+    if checkpoint.is_step_name(which) or which in ("last", "best"):
+        return checkpoints, checkpoint.resolve_step(checkpoints, which)
+    path = files.place(which)
+    if not path.is_dir() or not checkpoint.is_step_name(path.name):
+        raise UsageError(
+            f"--checkpoint={which} is neither last, best, a step nor the folder of a checkpoint "
+            f"(as in {checkpoints / '100'})"
+        )
+    return path.parent, checkpoint.resolve_step(path.parent, path.name)
+
+
+def restore(directory: AnyPath, step: int, parallel: ParallelConfig) -> Restored:
+    """The model of one checkpoint step, as its meta describes it; no optimizer is built.
+
+    Args:
+        directory: the run's checkpoints.
+        step: one that is there.
+        parallel: how it is to lie on the devices that are here.
+
+    Raises:
+        CheckpointError: the step cannot be read, or is damaged.
+        UsageError: its model, such as a user's own module, cannot be built any more, or
+            `parallel` does not fit the devices or the model.
+    """
+    meta = checkpoint.read_meta(directory, step)
+    try:
+        config = from_dict(meta["config"])
+        class_names = tuple(meta["class_names"])
+        height, width, channels = meta["image_shape"]
+    except (KeyError, TypeError, ValueError, UsageError) as error:
+        raise CheckpointError(
+            f"checkpoint {directory / str(step)}: its meta does not describe a model ({error})"
+        ) from error
+    image_shape = (height, width, channels)
+    mesh = build_mesh(parallel.mesh, all_devices())
+    model = models.build(config.model, len(class_names))
+    variables = state.abstract_model(model, image_shape, len(class_names))
+    of_params = parameter_shardings(parallel.rules, variables["params"], mesh)
+    abstract = on_mesh(variables, mesh) | {"params": with_shardings(variables["params"], of_params)}
+    variables = checkpoint.restore_model(directory, step, abstract)
+    return Restored(
+        model=model,
+        normalise=normalisation(config.data, image_shape),
+        variables=variables,
+        abstract=abstract,
+        mesh=mesh,
+        class_names=class_names,
+        image_shape=image_shape,
+        step=step,
+        config=config,
+        directory=directory,
+    )
