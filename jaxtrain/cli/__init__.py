@@ -5,6 +5,7 @@ Nothing heavy is imported before a verb runs, so that help and usage errors come
 
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import io
@@ -15,7 +16,7 @@ import signal
 import sys
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NoReturn, TextIO
 
 from absl import logging as absl_logging
@@ -113,9 +114,11 @@ def _command(words: list[str]) -> int:
         sys.path.append(folder)  # for a user's modules; last, so that they hide no library's
     module, _, function = verb.run.partition(":")
     try:
-        with _stdout_for_the_result():
+        with _stdout_for_the_result() as out:
             request = _request(verb, given)
             result = getattr(_import(module), function)(request)
+            if isinstance(result, Generator):
+                return _stream(result, out)
     except JaxtrainError as error:
         if debug:
             traceback.print_exception(error)
@@ -129,29 +132,59 @@ def _command(words: list[str]) -> int:
     return status
 
 
+def _stream(texts: Generator[str], out: Callable[[str], None]) -> int:
+    """Writes texts as they come, until there is no more or nobody reads them."""
+    with contextlib.closing(texts):
+        for text in texts:
+            try:
+                out(text)
+            except BrokenPipeError:
+                return 141  # as a process that SIGPIPE ends
+    return 0
+
+
 @contextlib.contextmanager
-def _stdout_for_the_result() -> Iterator[None]:
+def _stdout_for_the_result() -> Iterator[Callable[[str], None]]:
     """Sends to stderr whatever is written to stdout, by Python or by compiled code.
 
     Stdout is for the result alone, but a config, a user's module and C++ libraries print too (as
     Gloo does, which connects processes on CPUs).
+
+    Yields:
+        What writes to stdout after all.
     """
-    if sys.stdout is not None:
-        _write(sys.stdout, "")  # what is in it already is not meant
+    stdout = sys.stdout
+    if stdout is not None:
+        _write(stdout, "")  # what is in it already is not meant
     try:
         kept = os.dup(1)
     except OSError:  # closed before the process started
         with contextlib.redirect_stdout(sys.stderr):
-            yield
+            yield functools.partial(_write_on, stdout)
         return
     _point_stdout_at(2)
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
+        with contextlib.redirect_stdout(sys.stderr), _reopened(stdout, kept) as stream:
+            yield functools.partial(_write_on, stream)
     finally:
         ctypes.CDLL(None).fflush(None)  # or what C code printed would come after the result
         os.dup2(kept, 1)
         os.close(kept)
+
+
+@contextlib.contextmanager
+def _reopened(stdout: TextIO | None, kept: int) -> Iterator[TextIO | None]:
+    """Stdout while its descriptor is another's; itself if it is no file."""
+    if not isinstance(stdout, io.TextIOWrapper):
+        yield stdout
+        return
+    with open(kept, "w", encoding=stdout.encoding, errors="replace", closefd=False) as stream:
+        try:
+            yield stream
+        finally:
+            # What could not be written would be tried once more when it is closed.
+            with contextlib.suppress(OSError):
+                stream.flush()
 
 
 def _point_stdout_at(descriptor: int) -> None:
@@ -195,16 +228,27 @@ def _import(name: str) -> types.ModuleType:
 
 def _write(stream: TextIO | None, text: str) -> None:
     """Writes at once; where nobody reads any more, all that comes after it goes nowhere."""
+    with contextlib.suppress(BrokenPipeError):
+        _write_on(stream, text)
+
+
+def _write_on(stream: TextIO | None, text: str) -> None:
+    """Writes at once.
+
+    Raises:
+        BrokenPipeError: nobody reads any more.
+        CheckpointError: it cannot be written.
+    """
     if stream is None:  # closed before the process started
         return
     try:
         stream.write(text)
         stream.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except OSError as error:
         # What could not be written stays in the stream, and Python would try again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise
         if stream is sys.stderr:
             return
         raise CheckpointError(

@@ -9,9 +9,9 @@ from jaxtrain.config import packaged_recipes
 
 def command_help() -> str:
     """What `jaxtrain --help` prints: the verbs, one line and one example each."""
-    lines = [f"jaxtrain {__version__}: train and evaluate image classifiers in JAX", ""]
+    lines = [f"jaxtrain {__version__}: train, evaluate, use and ship image classifiers in JAX", ""]
     for name, verb in VERBS.items():
-        lines += [f"  {name:<7}{verb.summary}", f"         {verb.examples[0]}"]
+        lines += [f"  {name:<8}{verb.summary}", f"          {verb.examples[0]}"]
     lines += [
         "",
         "jaxtrain VERB --help lists a verb's flags. jaxtrain --version prints the version.",
@@ -25,7 +25,8 @@ def command_help() -> str:
 def verb_help(name: str) -> str:
     """What `jaxtrain VERB --help` prints: the verb's flags, examples, and where the keys are."""
     verb = VERBS[name]
-    rows = [
+    rows = [] if verb.words is None else [verb.words]
+    rows += [
         (f"--{flag.name}" + (f"={flag.value}" if flag.value else ""), flag.doc)
         for flag in verb.flags
     ]

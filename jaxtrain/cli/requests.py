@@ -10,6 +10,8 @@ from jaxtrain import files
 from jaxtrain.config import (
     CheckRequest,
     EvalRequest,
+    ExportRequest,
+    PredictRequest,
     Processes,
     Recipe,
     TrainRequest,
@@ -25,7 +27,7 @@ from jaxtrain.config.values import check_values
 from jaxtrain.errors import UsageError
 
 # Where the examples come from; what is made of them is the run's own.
-_EVAL_KEYS = (
+_DATA_KEYS = (
     *EXAMPLE_KEYS,
     "data.download",
     "data.eval_split",
@@ -42,10 +44,12 @@ class Given:
     Attributes:
         flags: every flag of the verb by name; one that was not given is None.
         overrides: dotted key to the text of its value.
+        words: what is no flag, after the verb.
     """
 
     flags: Mapping[str, Any]
     overrides: Mapping[str, str]
+    words: tuple[str, ...] = ()
 
 
 def train_request(given: Given) -> TrainRequest:
@@ -81,25 +85,125 @@ def eval_request(given: Given) -> EvalRequest:
     """The request of `jaxtrain eval`.
 
     Raises:
-        UsageError: no workdir, or a key that only a run's own config can set.
+        UsageError: no workdir, a key that only a run's own config can set, flags that contradict
+            each other, or no place for the predictions.
     """
-    workdir = _folder(given.flags["workdir"])
-    if workdir is None:
-        raise UsageError("no --workdir; give --workdir=DIR, the folder of the run to evaluate")
-    for name in given.overrides:
-        if name not in _EVAL_KEYS and not name.startswith(("eval.", "parallel.")):
-            raise UsageError(
-                f"--config.{name} cannot be set for eval, which uses the run's own config; only "
-                f"{', '.join(_EVAL_KEYS)}, eval.* and parallel.* can"
-            )
-    override_values({}, given.overrides)  # refuses a bad text before anything is loaded
+    exported = _exported(given)
+    predictions = _file_for("predictions", given.flags["predictions"])
+    if given.flags["top_k"] is not None and predictions is None:
+        raise UsageError(f"--top_k={given.flags['top_k']} needs --predictions=FILE, for its rows")
     return EvalRequest(
-        workdir=workdir,
+        workdir=_workdir(given, "evaluate"),
         checkpoint=given.flags["checkpoint"] or "last",
         split=given.flags["split"],
-        overrides=given.overrides,
+        exported=exported,
+        predictions=predictions,
+        top_k=_whole("top_k", given.flags["top_k"], least=1) or 1,
+        overrides=_overrides(given, "eval", (*_DATA_KEYS, "eval.", "parallel.")),
         processes=_processes(given),
     )
+
+
+def predict_request(given: Given) -> PredictRequest:
+    """The request of `jaxtrain predict`.
+
+    Raises:
+        UsageError: no model or two, nothing to classify, or no place for the rows.
+    """
+    exported = _exported(given)
+    workdir = _folder(given.flags["workdir"])
+    if (workdir is None) == (exported is None):
+        raise UsageError(
+            "give one model: --workdir=DIR, the folder of a run, or --exported=PATH, that of an "
+            "export"
+        )
+    if not given.words:
+        raise UsageError("nothing to classify; name images, folders, arrays, or - for a list")
+    keys = ("eval.batch_size", "parallel.") if exported is None else ("eval.batch_size",)
+    return PredictRequest(
+        paths=given.words,
+        workdir=workdir,
+        exported=exported,
+        checkpoint=given.flags["checkpoint"] or "last",
+        top_k=_whole("top_k", given.flags["top_k"], least=1) or 1,
+        output=_file_for("output", given.flags["output"]),
+        overrides=_overrides(given, "predict", keys),
+    )
+
+
+def export_request(given: Given) -> ExportRequest:
+    """The request of `jaxtrain export`; the names of formats are checked by who knows them.
+
+    Raises:
+        UsageError: no workdir, no format, or a value that its flag refuses.
+    """
+    formats = _names("format", given.flags["format"])
+    if formats is None:
+        raise UsageError("no --format; give one or several, as in --format=savedmodel,onnx")
+    verify = given.flags["verify"]
+    tolerance = given.flags["tolerance"]
+    if tolerance is not None:
+        number = parse_number(tolerance)
+        if isinstance(number, str) or not 0 <= number <= 1:
+            raise UsageError(f"--tolerance={tolerance} must be a difference in 0..1, as in 0.05")
+        tolerance = float(number)
+    output = given.flags["output"]
+    if output is not None and "://" in output:
+        raise UsageError(f"--output={output} must be a local folder; copy it from there")
+    return ExportRequest(
+        workdir=_workdir(given, "export"),
+        formats=formats,
+        checkpoint=given.flags["checkpoint"] or "last",
+        output=None if output is None else Path(output).expanduser(),
+        platforms=_names("platforms", given.flags["platforms"]),
+        quantize=given.flags["quantize"],
+        verify=None if verify == "all" else _whole("verify", verify or "256", least=1),
+        tolerance=tolerance,
+        overwrite=bool(given.flags["overwrite"]),
+        overrides=_overrides(given, "export", (*_DATA_KEYS, "eval.batch_size", "parallel.")),
+    )
+
+
+def _workdir(given: Given, purpose: str) -> files.AnyPath:
+    workdir = _folder(given.flags["workdir"])
+    if workdir is None:
+        raise UsageError(f"no --workdir; give --workdir=DIR, the folder of the run to {purpose}")
+    return workdir
+
+
+def _exported(given: Given) -> Path | None:
+    """The folder of an exported model, which has one checkpoint's weights."""
+    text = given.flags["exported"]
+    if text is None:
+        return None
+    if given.flags["checkpoint"] is not None:
+        raise UsageError(
+            f"--exported={text} and --checkpoint={given.flags['checkpoint']} name two models: "
+            "drop one"
+        )
+    if "://" in text:
+        raise UsageError(f"--exported={text} must be a local folder; copy it from there")
+    return Path(text).expanduser()
+
+
+def _overrides(given: Given, verb: str, allowed: tuple[str, ...]) -> Mapping[str, str]:
+    """`--config.KEY` of a verb that uses a run's own config, of which it can set some keys.
+
+    Args:
+        given: the command line.
+        verb: the verb.
+        allowed: those keys; one that ends in a dot stands for all below it.
+    """
+    for name in given.overrides:
+        if not any(name.startswith(key) if key[-1] == "." else name == key for key in allowed):
+            keys = [f"{key}*" if key[-1] == "." else key for key in allowed]
+            some = " and ".join([", ".join(keys[:-1]), keys[-1]] if keys[1:] else keys)
+            raise UsageError(
+                f"--config.{name} cannot be set for {verb}, which uses the run's own config; only "
+                f"{some} can"
+            )
+    override_values({}, given.overrides)  # refuses a bad text before anything is loaded
+    return given.overrides
 
 
 def check_request(given: Given) -> CheckRequest:
@@ -211,11 +315,17 @@ def _folder(text: str | None) -> files.AnyPath | None:
 
 def _picture(flag: str, text: str | None) -> Path | None:
     """The file of a picture, which need not be there."""
+    path = _file_for(flag, text)
+    if path is not None and path.suffix.lower() != ".png":
+        raise UsageError(f"--{flag}={text} must be a file that ends in .png")
+    return path
+
+
+def _file_for(flag: str, text: str | None) -> Path | None:
+    """A file to write, which need not be there; its folder must be."""
     if text is None:
         return None
     path = Path(text).expanduser()
-    if path.suffix.lower() != ".png":
-        raise UsageError(f"--{flag}={text} must be a file that ends in .png")
     if "://" in text:
         raise UsageError(f"--{flag}={text} must be a local file")
     if path.is_dir():
@@ -223,6 +333,16 @@ def _picture(flag: str, text: str | None) -> Path | None:
     if not path.parent.is_dir():
         raise UsageError(f"--{flag}={text}: there is no folder {path.parent}; make it first")
     return path
+
+
+def _names(flag: str, text: str | None) -> tuple[str, ...] | None:
+    """Names with commas between them, each once."""
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    if "" in names or len(set(names)) < len(names):
+        raise UsageError(f"--{flag}={text} must be names with commas between them, each once")
+    return names
 
 
 def _whole(flag: str, text: str | None, least: int) -> int | None:

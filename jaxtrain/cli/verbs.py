@@ -4,7 +4,14 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from jaxtrain.cli.requests import Given, check_request, eval_request, train_request
+from jaxtrain.cli.requests import (
+    Given,
+    check_request,
+    eval_request,
+    export_request,
+    predict_request,
+    train_request,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +41,10 @@ class Verb:
         request: makes the request of what the command line says.
         run: `module:function`, imported when the verb runs. The function takes the request and
             returns its result, a dict, which is printed as one line of JSON; or a text to print
-            and the exit status; or None, as processes beside the first do, which print nothing.
+            and the exit status; or texts to print as they come; or None, as processes beside the
+            first do, which print nothing.
+        words: what stands in help for the words that it takes beside flags, and their meaning;
+            None: it takes none.
     """
 
     summary: str
@@ -43,6 +53,7 @@ class Verb:
     keys: str
     request: Callable[[Given], Any]
     run: str
+    words: tuple[str, str] | None = None
 
 
 _CONFIG = Flag("config", "FILE", "a .py file, a config.json or the name of a packaged config")
@@ -57,6 +68,8 @@ _PROCESSES = (
     Flag("num_processes", "N", "how many processes there are"),
     Flag("process_id", "I", "which of them this one is, from 0"),
 )
+_CHECKPOINT = Flag("checkpoint", "last|best|STEP|PATH", "which checkpoint; last unless said")
+_TOP_K = Flag("top_k", "N", "how many classes a row names, the most probable first; 1 unless said")
 _ANY_KEY = "set any key, as in --config.optimizer.learning_rate=3e-4; None unsets"
 
 VERBS = {
@@ -84,19 +97,79 @@ VERBS = {
         examples=(
             "jaxtrain eval --workdir=runs/short",
             "jaxtrain eval --workdir=runs/short --checkpoint=best --split=test",
+            "jaxtrain eval --workdir=runs/short --predictions=test.csv --top_k=3",
+            "jaxtrain eval --workdir=runs/short --exported=runs/short/export/onnx-1407",
         ),
         flags=(
             Flag("workdir", "DIR", "folder of the run (needed)"),
-            Flag("checkpoint", "last|best|STEP|PATH", "which checkpoint; last unless said"),
+            _CHECKPOINT,
             Flag(
                 "split", "NAME", "which split; the one that training was evaluated on unless said"
             ),
+            Flag("exported", "PATH", "score that exported model instead, by its own runtime"),
+            Flag("predictions", "FILE.csv|FILE.jsonl", "write a row for every example"),
+            _TOP_K,
             *_PROCESSES,
             _DEBUG,
         ),
         keys="set data.path and where else data comes from, eval.*, parallel.*",
         request=eval_request,
         run="jaxtrain.evaluate:evaluate",
+    ),
+    "predict": Verb(
+        summary="classify images: files, folders, arrays",
+        examples=(
+            "jaxtrain predict --workdir=runs/short photo.png",
+            "jaxtrain predict --workdir=runs/short --top_k=3 --output=found.csv photos/ *.png",
+            "find . -name '*.jpg' | jaxtrain predict --exported=runs/short/export/onnx-1407 -",
+        ),
+        words=(
+            "PATH...",
+            "images, folders of them, .npy or IDX arrays; - reads a list of paths from stdin",
+        ),
+        flags=(
+            Flag("workdir", "DIR", "folder of the run whose model to use (it or --exported)"),
+            Flag("exported", "PATH", "folder of an exported model to use, by its own runtime"),
+            _CHECKPOINT,
+            _TOP_K,
+            Flag("output", "FILE.csv|FILE.jsonl", "where the rows go; stdout unless said"),
+            _DEBUG,
+        ),
+        keys="set eval.batch_size, parallel.*",
+        request=predict_request,
+        run="jaxtrain.predict:predict",
+    ),
+    "export": Verb(
+        summary="write a run's model for other runtimes, and prove that it is the model",
+        examples=(
+            "jaxtrain export --workdir=runs/short --format=onnx",
+            "jaxtrain export --workdir=runs/short --format=savedmodel,stablehlo --output=models",
+            "jaxtrain export --workdir=runs/short --format=tflite --quantize=int8 --verify=all",
+        ),
+        flags=(
+            Flag("workdir", "DIR", "folder of the run (needed)"),
+            Flag("format", "NAME,...", "savedmodel, stablehlo, tflite, onnx: one or several"),
+            Flag(
+                "output",
+                "PATH",
+                "folder to make; with several formats, of one folder each; "
+                "DIR/export/FORMAT-STEP unless said",
+            ),
+            _CHECKPOINT,
+            Flag("platforms", "NAME,...", "for stablehlo: cpu, cuda, rocm, tpu; cpu unless said"),
+            Flag("quantize", "int8|float16", "for tflite: smaller weights"),
+            Flag("verify", "N|all", "examples to compare with the checkpoint; 256 unless said"),
+            Flag(
+                "tolerance",
+                "X",
+                "largest difference of a probability to accept; what suits the format unless said",
+            ),
+            Flag("overwrite", None, "replace an export that is there"),
+            _DEBUG,
+        ),
+        keys="set data.path and where else data comes from, eval.batch_size, parallel.*",
+        request=export_request,
+        run="jaxtrain.export:export",
     ),
     "check": Verb(
         summary="find what would fail before training, and show what a run would do",

@@ -38,9 +38,9 @@ def read_words(words: Sequence[str]) -> tuple[str, Given]:
         text = str(error).removeprefix("flag ")
         missing = re.fullmatch(r"Missing value for flag (\S+)", text)
         raise UsageError(f"{missing[1]} needs a value" if missing else text) from error
-    name = _verb(rest)
+    name, *others = _with_verb(rest)
     given = {flag: values[flag].value for flag in known}
-    return name, Given(_own_flags(name, given), overrides())
+    return name, Given(_own_flags(name, given), overrides(), tuple(others))
 
 
 class _Switch(flags.ArgumentParser[bool]):
@@ -80,7 +80,8 @@ def _unknown_flag(name: str, known: Sequence[str]) -> UsageError:
     return UsageError(f"unknown flag --{name}; did you mean --{' or --'.join(near)}?")
 
 
-def _verb(rest: Sequence[str]) -> str:
+def _with_verb(rest: Sequence[str]) -> Sequence[str]:
+    """The verb and the words that it takes."""
     if not rest:
         raise UsageError(f"no verb; write 'jaxtrain VERB ...' with {' or '.join(VERBS)}")
     name, *stray = rest
@@ -89,9 +90,9 @@ def _verb(rest: Sequence[str]) -> str:
         verbs = f"the verbs are {', '.join(VERBS)}, see 'jaxtrain --help'"
         hint = f"did you mean {near[0]}?" if near else verbs
         raise UsageError(f"unknown verb {name!r}; {hint}")
-    if stray:
+    if stray and VERBS[name].words is None:
         raise _stray(name, stray[0])
-    return name
+    return rest
 
 
 def _stray(verb: str, word: str) -> UsageError:
