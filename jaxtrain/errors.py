@@ -46,6 +46,12 @@ class CheckpointError(JaxtrainError):
     status = 5
 
 
+class ExportError(JaxtrainError):
+    """An exported model whose outputs are not the checkpoint's."""
+
+    status = 6
+
+
 class PeerLostError(JaxtrainError):
     """Another process of this run never started, or is gone; the same command goes on."""
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -22,6 +22,9 @@ from jaxtrain.step import Normalise, eval_step
 from jaxtrain.tasks import Task
 
 Results = dict[str, np.ndarray]
+
+# Examples that are compared at a time.
+_BLOCK: Final = 256
 
 # uint8 images `[n, H, W, C]` to float32 logits or probabilities `[n, classes]`.
 Outputs = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
@@ -132,7 +135,11 @@ def summary(task: Task, split: data.Split, results: Results) -> dict[str, Any]:
 
 
 def score(
-    logits: Outputs, task: Task, split: data.Split, batch_size: int, tick: Callable[[int, int], None]
+    logits: Outputs,
+    task: Task,
+    split: data.Split,
+    batch_size: int,
+    tick: Callable[[int, int], None],
 ) -> Results:
     """`Evaluator.results` of a model that another runtime runs.
 
@@ -173,47 +180,56 @@ class Difference:
     Attributes:
         batch: rows of the batches that the other one was given.
         examples: how many were compared.
-        largest: of all probabilities, the largest absolute difference.
-        agreement: share of the examples to which both give the same class.
+        largest: of all probabilities, the largest absolute difference; NaN if one is.
+        same_class: of how many examples both say the same class.
     """
 
     batch: int
     examples: int
     largest: float
-    agreement: float
+    same_class: int
 
 
 def compare(
-    expected: NDArray[np.float32],
-    probabilities: Outputs,
-    images: NDArray[np.uint8],
+    expected: Outputs,
+    actual: Outputs,
+    split: data.Split,
+    indices: NDArray[np.integer],
+    *,
     batch: int,
     tick: Callable[[int, int], None],
 ) -> Difference:
-    """Compares what a model makes of images, some at a time, with what it should.
+    """Compares what two models make of the same examples.
 
     Args:
-        expected: probabilities `[n, classes]`.
-        probabilities: the model.
-        images: uint8 `[n, H, W, C]`.
-        batch: how many the model is given at a time; the last batch may have fewer.
-        tick: told how many of how many batches are done.
+        expected: probabilities by the model to compare with.
+        actual: probabilities by the other.
+        split: the examples.
+        indices: which of them, `[n]`.
+        batch: rows that the other model is given at a time; the last batch may have fewer.
+        tick: told how many of how many blocks are done.
+
+    Raises:
+        NonFiniteError: the first model's outputs are not finite.
     """
-    chunks = _chunks(len(images), batch)
-    found = []
-    for number, indices in enumerate(chunks, start=1):
-        found.append(probabilities(images[indices]))
-        tick(number, len(chunks))
-    actual = np.concatenate(found)
-    if actual.shape != expected.shape:
-        raise RuntimeError(f"outputs of shape {actual.shape}, expected {expected.shape}")
-    return Difference(
-        batch=batch,
-        examples=len(images),
-        # A NaN is no agreement, and the largest of all.
-        largest=float(np.abs(actual.astype(np.float64) - expected).max()),
-        agreement=float((actual.argmax(-1) == expected.argmax(-1)).mean()),
-    )
+    blocks = _chunks(len(indices), _BLOCK)
+    reference = padded(expected, min(_BLOCK, len(indices)))
+    largest, same_class = 0.0, 0
+    for number, block in enumerate(blocks, start=1):
+        images = split.read(indices[block])
+        wanted = reference(images).astype(np.float64)
+        if not np.isfinite(wanted).all():
+            raise NonFiniteError(
+                f"the checkpoint's outputs are NaN or infinite in examples {indices[block[0]]} to "
+                f"{indices[block[-1]]} of split {split.name!r}; choose another with --checkpoint"
+            )
+        found = np.concatenate([actual(images[rows]) for rows in _chunks(len(images), batch)])
+        if found.shape != wanted.shape:
+            raise RuntimeError(f"outputs of shape {found.shape}, expected {wanted.shape}")
+        largest = float(np.maximum(largest, np.abs(found - wanted).max()))
+        same_class += int((found.argmax(-1) == wanted.argmax(-1)).sum())
+        tick(number, len(blocks))
+    return Difference(batch, len(indices), largest, same_class)
 
 
 def _chunks(count: int, size: int) -> list[NDArray[np.int64]]:

@@ -1,5 +1,6 @@
 """Where files lie, on a local disk or in a bucket, and how they get there whole."""
 
+from jaxtrain.files.folder import atomic_folder
 from jaxtrain.files.places import AnyPath, absolute, explained, is_bucket, place
 from jaxtrain.files.whole import (
     atomic_write_bytes,
@@ -12,6 +13,7 @@ from jaxtrain.files.whole import (
 __all__ = [
     "AnyPath",
     "absolute",
+    "atomic_folder",
     "atomic_write_bytes",
     "atomic_write_json",
     "atomic_write_text",

@@ -7,7 +7,7 @@ from typing import Final, cast
 from jaxtrain.errors import UsageError
 from jaxtrain.formats.contract import Exporter, Options, Source
 
-__all__ = ["FORMATS", "Exporter", "Format", "Options", "Source", "exporter"]
+__all__ = ["CHOICES", "FORMATS", "Exporter", "Format", "Options", "Source", "exporter", "tolerance"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,22 +15,50 @@ class Format:
     """A row of the table.
 
     Attributes:
+        needs: what a program that loads it needs, in words.
         extra: the extra of jaxtrain that it needs; None: none.
         reads: fields of `Options` that it reads; the others must not be set.
         dtype: what the exported model computes in; None: what the checkpoint's does.
     """
 
+    needs: str
     extra: str | None = None
     reads: frozenset[str] = frozenset()
     dtype: str | None = None
 
 
 FORMATS: Final = {
-    "savedmodel": Format(extra="tf"),
-    "stablehlo": Format(reads=frozenset({"platforms"})),
-    "tflite": Format(extra="tf", reads=frozenset({"quantize"}), dtype="float32"),
-    "onnx": Format(extra="onnx", dtype="float32"),
+    "savedmodel": Format(needs="TensorFlow and NumPy", extra="tf"),
+    "stablehlo": Format(needs="JAX and NumPy", reads=frozenset({"platforms"})),
+    "tflite": Format(
+        needs="LiteRT (the package `ai-edge-litert`) and NumPy",
+        extra="tf",
+        reads=frozenset({"quantize"}),
+        dtype="float32",
+    ),
+    "onnx": Format(needs="ONNX Runtime and NumPy", extra="onnx", dtype="float32"),
 }
+
+
+_QUANTIZED: Final = {"float16": 0.02, "int8": 0.5}
+
+# The choices of each field of `Options`.
+CHOICES: Final = {
+    "platforms": ("cpu", "cuda", "rocm", "tpu"),
+    "quantize": ("float16", "int8"),
+}
+
+
+def tolerance(quantize: str | None, dtype: str) -> float:
+    """The largest difference of a probability that an export may have, unless a person says so.
+
+    Args:
+        quantize: as in `Options`.
+        dtype: what the checkpoint's model computes in; an export rounds elsewhere than that.
+    """
+    if quantize is not None:
+        return _QUANTIZED[quantize]
+    return 1e-4 if dtype == "float32" else 0.05
 
 
 def exporter(name: str) -> Exporter:

@@ -22,7 +22,7 @@ class Options:
     """How to export; a format reads those that its row in `FORMATS` names.
 
     Attributes:
-        platforms: what a program is lowered for: one or more of `PLATFORMS`.
+        platforms: what a program is lowered for, one or more.
         quantize: `float16` or `int8` weights; None: float32.
     """
 

@@ -28,18 +28,22 @@ class Exported:
 
     @property
     def class_names(self) -> tuple[str, ...]:
+        """One name a class, in the order of the logits."""
         return self.description.class_names
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of what it takes."""
         return self.description.image_shape
 
     @property
     def step(self) -> int:
+        """Finished updates of its weights."""
         return self.description.step
 
     @property
     def config(self) -> Config:
+        """What it was trained with."""
         return self.description.config
 
 

@@ -1,0 +1,239 @@
+"""`jaxtrain export`: a run's model as files for other runtimes, proven to be that model."""
+
+import contextlib
+import dataclasses
+import functools
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxtrain import data, evaluation, files, formats, predictor, workdir
+from jaxtrain.config import Config, ExportRequest, apply_overrides
+from jaxtrain.config.choices import unknown
+from jaxtrain.errors import ExportError, UsageError
+from jaxtrain.evaluation import Difference
+from jaxtrain.formats import FORMATS, beside
+from jaxtrain.formats.contract import PROBABILITIES
+from jaxtrain.parallel.mesh import within_memory
+from jaxtrain.predictor import Restored
+from jaxtrain.report import Console, open_console
+
+# Training images that quantization measures activations on.
+_CALIBRATION_EXAMPLES: Final = 256
+# A batch of one, one that no accelerator likes, and a large one.
+_BATCHES: Final = (1, 3, 256)
+# The small batches see as many examples at most.
+_SMALL_EXAMPLES: Final = 256
+
+
+def export(request: ExportRequest) -> dict[str, Any]:
+    """Exports a checkpoint's model, and compares each export's outputs with it.
+
+    Returns:
+        What was exported, and how near it is.
+
+    Raises:
+        UsageError: an unknown format, an extra that is missing, a place that is taken.
+        ExportError: an export's outputs differ by more than the tolerance; it is not kept.
+        JaxtrainError: see `jaxtrain.errors` for what each other kind means.
+    """
+    began = time.perf_counter()
+    options = _options(request)
+    for name in request.formats:
+        formats.exporter(name)
+    stored = workdir.read_run(request.workdir)
+    config = apply_overrides(stored.config, request.overrides)
+    with contextlib.closing(open_console(sys.stderr, time.perf_counter)) as console:
+        chosen = {"parallel.mesh", "parallel.rules"} & set(request.overrides)
+        model = predictor.load(
+            stored.path / "checkpoints",
+            request.checkpoint,
+            config.parallel,
+            chosen=bool(chosen),
+            say=console.message,
+        )
+        targets = _targets(request, stored.path, model.step)
+        split = predictor.open_split(model, config.data, data.eval_split_name(config.data))
+        with within_memory():
+            work = _Work(model, split, config, options, request, console)
+            exports = [work.export(name, path) for name, path in targets.items()]
+    return {
+        "status": "exported",
+        "step": model.step,
+        "exports": exports,
+        "seconds": round(time.perf_counter() - began, 3),
+        "workdir": str(stored.path),
+    }
+
+
+def _options(request: ExportRequest) -> formats.Options:
+    """The options that are given.
+
+    Raises:
+        UsageError: an unknown format or choice, or one that no format reads.
+    """
+    for name in request.formats:
+        if name not in FORMATS:
+            raise unknown("--format", name, FORMATS)
+    given: dict[str, Any] = {"platforms": request.platforms, "quantize": request.quantize}
+    given = {name: value for name, value in given.items() if value is not None}
+    for option, value in given.items():
+        readers = [name for name, row in FORMATS.items() if option in row.reads]
+        if not set(readers) & set(request.formats):
+            raise UsageError(
+                f"--{option} is set, but {' and '.join(request.formats)} does not read it; "
+                f"{' and '.join(readers)} does"
+            )
+        for choice in (value,) if isinstance(value, str) else value:
+            if choice not in formats.CHOICES[option]:
+                raise unknown(f"--{option}", choice, formats.CHOICES[option])
+    return formats.Options(**given)
+
+
+def _targets(request: ExportRequest, run: files.AnyPath, step: int) -> dict[str, Path]:
+    """Where each format goes.
+
+    Raises:
+        UsageError: it is taken, or is to lie in a bucket.
+    """
+    several = len(request.formats) > 1
+    if request.output is None and not isinstance(run, Path):
+        raise UsageError(f"{run} cannot hold an export; give --output=PATH, a local folder")
+    targets = {}
+    for name in request.formats:
+        if request.output is not None:
+            path = request.output / name if several else request.output
+        else:
+            kind = [name, request.quantize] if "quantize" in FORMATS[name].reads else [name]
+            path = Path(run) / "export" / "-".join([*filter(None, kind), str(step)])
+        _refuse_taken(path, request.overwrite)
+        targets[name] = path.absolute()
+    return targets
+
+
+def _refuse_taken(path: Path, overwrite: bool) -> None:
+    if not path.exists() and not path.is_symlink():
+        return
+    if not overwrite:
+        raise UsageError(f"{path} is there already; give --overwrite, or another --output")
+    if not (path / beside.SIGNATURE).is_file():
+        raise UsageError(f"{path} is no export, and is left as it is; give another --output")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """What all formats of one command share."""
+
+    model: Restored
+    split: data.Split
+    config: Config
+    options: formats.Options
+    request: ExportRequest
+    console: Console
+
+    def export(self, name: str, path: Path) -> dict[str, Any]:
+        """One format: written beside its place, compared, and only then brought there."""
+        exporter = formats.exporter(name)
+        source = self.model.source(
+            FORMATS[name].dtype, functools.partial(_calibration, self.model, self.config)
+        )
+        tolerance = self.request.tolerance
+        if tolerance is None:
+            tolerance = formats.tolerance(self.options.quantize, self.model.config.model.dtype)
+        self.console.message(f"exporting step {self.model.step} as {name}")
+        with files.atomic_folder(path) as folder:
+            said = exporter.save(source, folder, self.options)
+            beside.write(
+                folder,
+                name,
+                source,
+                step=self.model.step,
+                config=self.model.config,
+                said=said,
+                snippet=exporter.SNIPPET,
+                needs=FORMATS[name].needs,
+            )
+            actual = exporter.load(folder, PROBABILITIES)
+            differences = self._differences(name, actual)
+            largest = max((each.largest for each in differences), key=_nan_last)
+            self.console.message(_summary(name, differences, largest))
+            if not largest <= tolerance:  # a NaN is not
+                raise ExportError(
+                    f"{name}: a probability differs by {largest:.2g} from the checkpoint's, more "
+                    f"than {tolerance:g}; nothing is exported; accept it with --tolerance, or "
+                    "choose another format"
+                )
+            verification = {
+                "split": self.split.name,
+                "fingerprint": self.split.fingerprint,
+                "largest_difference": largest,
+                "tolerance": tolerance,
+                "batches": [dataclasses.asdict(each) for each in differences],
+            }
+            files.atomic_write_json(folder / beside.VERIFICATION, verification)
+            size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        self.console.message(f"exported: {path}  {size / 1e6:,.1f} MB")
+        most = differences[-1]
+        return {
+            "format": name,
+            "path": str(path),
+            "bytes": size,
+            "largest_difference": largest,
+            "agreement": most.same_class / most.examples,
+        }
+
+    def _differences(self, name: str, actual: evaluation.Outputs) -> list[Difference]:
+        """How far an export is from the checkpoint, at each size of its batches."""
+        softmax = jax.jit(jax.nn.softmax)
+
+        def expected(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+            probabilities: NDArray[np.float32] = jax.device_get(softmax(self.model.logits(images)))
+            return probabilities
+
+        asked = self.request.verify
+        count = self.split.size if asked is None else min(asked, self.split.size)
+        found = []
+        self.console.pause(f"verify {name}")
+        for batch in _BATCHES:
+            examples = count if batch == _BATCHES[-1] else min(count, _SMALL_EXAMPLES)
+            difference = evaluation.compare(
+                expected,
+                actual,
+                self.split,
+                _spread(self.split.size, examples),
+                batch=batch,
+                tick=functools.partial(self.console.batches, f"verify {name}"),
+            )
+            found.append(difference)
+        self.console.unpause()
+        return found
+
+
+def _summary(name: str, differences: list[Difference], largest: float) -> str:
+    sizes = ", ".join(str(each.batch) for each in differences)
+    same, examples = differences[-1].same_class, differences[-1].examples
+    return (
+        f"{name}: same class for {same:,} of {examples:,} examples, probabilities differ by "
+        f"{largest:.1e} at most (batches of {sizes})"
+    )
+
+
+def _nan_last(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def _calibration(model: Restored, config: Config) -> NDArray[np.uint8]:
+    """Training images, spread over the split, as they are evaluated."""
+    split = predictor.open_split(model, config.data, config.data.train_split)
+    return split.read(_spread(split.size, min(_CALIBRATION_EXAMPLES, split.size)))
+
+
+def _spread(size: int, count: int) -> NDArray[np.int64]:
+    """`count` of `size` indices, evenly: splits may be in the order of their classes."""
+    return np.arange(count, dtype=np.int64) * size // count
