@@ -7,11 +7,12 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from jaxtrain.config.schema import DataConfig
+from jaxtrain.data.decode import MODES
 from jaxtrain.data.tfds import folders
 from jaxtrain.data.tfds.index import Index, Shard
 from jaxtrain.data.tfds.prepare import prepare
 from jaxtrain.data.tfds.records import FORMATS
-from jaxtrain.data.tfds.split import MODES, ImageFeature, Part, TfdsSplit
+from jaxtrain.data.tfds.split import ImageFeature, Part, TfdsSplit
 from jaxtrain.errors import UsageError, one_line
 from jaxtrain.files import expanded
 

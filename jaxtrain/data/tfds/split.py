@@ -2,27 +2,22 @@
 
 import dataclasses
 import functools
-import io
 import json
 import resource
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 
+from jaxtrain.data.decode import decode
 from jaxtrain.data.split import RawSplit
 from jaxtrain.data.tfds.index import ShardIndex
 from jaxtrain.data.tfds.records import RecordFile, RecordFormat, features
 from jaxtrain.errors import DataError, one_line
-
-MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names by number of channels
-# What the image feature of TensorFlow Datasets takes; Pillow tries them in this order.
-_FORMATS: Final = ("PNG", "JPEG", "BMP", "GIF")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,14 +93,17 @@ class TfdsSplit(RawSplit):
         self._file = file
 
     def decode(self, index: int) -> NDArray[np.uint8]:
-        """Reads and decodes one image `[h, w, channels]`; see `RawSplit`."""
+        """Reads and decodes one image `[h, w, channels]`; see `RawSplit`.
+
+        As TensorFlow does it: alpha that is not wanted is dropped, and EXIF is not looked at.
+        """
         part, record = int(self._part[index]), int(self._record[index])
         try:
             content = self._file(part).read(record)
             if google_crc32c.value(content) != self._checksums[index]:
                 raise ValueError("it is not what it was when the data set was opened first")
             (encoded,) = features(content)[self._feature.key].bytes_list.value
-            image = decode_image(encoded, self.channels)
+            image = decode(encoded, self.channels, background=None, upright=False)
             if self.image_shape not in (None, image.shape):
                 raise ValueError(f"the image is {image.shape}, not {self.image_shape}")
             return image
@@ -128,25 +126,6 @@ class TfdsSplit(RawSplit):
         crc = zlib.crc32(self._sizes.astype("<i8").data, crc)
         crc = zlib.crc32(self._checksums.astype("<u4").data, crc)
         return f"{zlib.crc32(self.labels.astype('<i4').data, crc):08x}"
-
-
-def decode_image(encoded: bytes, channels: int) -> NDArray[np.uint8]:
-    """Decodes an encoded image, converted to `channels` if it has others; uint8 `[h, w, channels]`.
-
-    Alpha that is not wanted is dropped, colours become grey as ITU-R 601-2 has it.
-
-    Raises:
-        Exception: it is no whole PNG, JPEG, BMP or GIF image of 8 bits; Pillow's errors are many.
-    """
-    try:
-        image: Image.Image = Image.open(io.BytesIO(encoded), formats=_FORMATS)
-    except UnidentifiedImageError as error:
-        raise ValueError("the image is no PNG, JPEG, BMP or GIF") from error
-    if image.mode[0] in "IF":
-        raise ValueError(f"the image has more than 8 bits (Pillow's mode {image.mode})")
-    if image.mode != MODES[channels]:
-        image = image.convert(MODES[channels])
-    return np.asarray(image).reshape(image.height, image.width, channels)
 
 
 def _open_files() -> int:
