@@ -7,6 +7,7 @@ from jaxtrain.report.console import Console, open_console
 from jaxtrain.report.metrics_log import MetricsLog
 from jaxtrain.report.quiet import QuietReporter
 from jaxtrain.report.reporter import BatchProgress, Reporter
+from jaxtrain.report.rows import Row, RowText, check_rows_file, open_rows, stdout_text
 from jaxtrain.report.sparkline import sparkline
 
 __all__ = [
@@ -15,6 +16,11 @@ __all__ = [
     "MetricsLog",
     "QuietReporter",
     "Reporter",
+    "Row",
+    "RowText",
+    "check_rows_file",
     "open_console",
+    "open_rows",
     "sparkline",
+    "stdout_text",
 ]
