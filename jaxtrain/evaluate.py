@@ -47,7 +47,9 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
         split = predictor.open_split(model, config.data, _split_name(request, config))
         known = {"the step": str(model.step), "the split's checksum": split.fingerprint}
         everybody.agree("the processes", known)
-        console.message(f"evaluating step {model.step} on {split.size:,} examples of {split.name!r}")
+        console.message(
+            f"evaluating step {model.step} on {split.size:,} examples of {split.name!r}"
+        )
         with within_memory():
             results, metrics = _results(model, split, config, _task(request, model), console)
         console.evaluation(model.step, split.name, metrics)
@@ -124,7 +126,11 @@ def _task(request: EvalRequest, model: Predictor) -> Task:
     """What is kept of each example: for predictions, its most probable classes too."""
     if request.predictions is None:
         return CLASSIFICATION
-    return with_ranking(CLASSIFICATION, min(request.top_k, len(model.class_names)))
+    if request.top_k > len(model.class_names):
+        raise UsageError(
+            f"--top_k={request.top_k} is more than the model's {len(model.class_names)} classes"
+        )
+    return with_ranking(CLASSIFICATION, request.top_k)
 
 
 def _results(
@@ -156,12 +162,10 @@ def _results(
     return results, evaluation.summary(task, split, results)
 
 
-def _write_predictions(
-    path: Path, model: Predictor, split: data.Split, results: Results
-) -> None:
+def _write_predictions(path: Path, model: Predictor, split: data.Split, results: Results) -> None:
     """A row an example, in data order."""
     names = np.asarray(model.class_names, object)
-    with open_rows(path, with_label=True) as rows:
+    with open_rows(path, top_k=results["top"].shape[1], with_label=True) as rows:
         for index in range(split.size):
             rows.write(
                 Row(

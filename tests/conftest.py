@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -18,6 +19,7 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_opti
 
 import hypothesis
 import jax
+from xdist.scheduler import LoadFileScheduling
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("any_machine", deadline=None)
@@ -30,6 +32,21 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NOBODY = 65534
+
+# Tests of several processes at once, which wait for each other; one of these runs at a time.
+OF_PROCESSES = re.compile(r"tests/scripts/|processes|launch_local|bucket")
+
+
+class OneFileOneWorker(LoadFileScheduling):
+    """What `pytest -n` runs where: the tests of a file share what they set up."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "processes" if OF_PROCESSES.search(file) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneFileOneWorker:
+    return OneFileOneWorker(config, log)
 
 
 @pytest.fixture

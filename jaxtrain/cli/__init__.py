@@ -5,6 +5,7 @@ Nothing heavy is imported before a verb runs, so that help and usage errors come
 
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import gc
 import importlib
@@ -12,6 +13,7 @@ import io
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import traceback
@@ -105,6 +107,7 @@ def _command(words: list[str]) -> int:
         _write(sys.stdout, f"jaxtrain {__version__}\n")
         return 0
     name, given = read_words(words)
+    given = dataclasses.replace(given, width=_width(sys.stdout))
     verb = VERBS[name]
     # Orbax logs a traceback from each of its threads for an error that it also raises.
     debug = given.flags["debug"]
@@ -192,6 +195,13 @@ def _point_stdout_at(descriptor: int) -> None:
         os.dup2(descriptor, 1)
     except OSError:  # stderr was closed before the process started
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _width(stdout: TextIO | None) -> int | None:
+    """Cells of a line where a person reads stdout."""
+    if stdout is None or not stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
 
 
 def _current_folder() -> str:

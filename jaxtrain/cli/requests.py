@@ -45,11 +45,13 @@ class Given:
         flags: every flag of the verb by name; one that was not given is None.
         overrides: dotted key to the text of its value.
         words: what is no flag, after the verb.
+        width: cells of a line of stdout; None: it is no terminal.
     """
 
     flags: Mapping[str, Any]
     overrides: Mapping[str, str]
     words: tuple[str, ...] = ()
+    width: int | None = None
 
 
 def train_request(given: Given) -> TrainRequest:
@@ -127,6 +129,7 @@ def predict_request(given: Given) -> PredictRequest:
         checkpoint=given.flags["checkpoint"] or "last",
         top_k=_whole("top_k", given.flags["top_k"], least=1) or 1,
         output=_file_for("output", given.flags["output"]),
+        width=given.width,
         overrides=_overrides(given, "predict", keys),
     )
 

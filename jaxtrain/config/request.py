@@ -114,6 +114,7 @@ class PredictRequest:
         checkpoint: as in `EvalRequest`.
         top_k: how many classes a row names.
         output: file for the rows; None: stdout.
+        width: cells of a line of stdout; None: it is no terminal.
         overrides: as in `EvalRequest`.
     """
 
@@ -123,6 +124,7 @@ class PredictRequest:
     checkpoint: str = "last"
     top_k: int = 1
     output: Path | None = None
+    width: int | None = None
     overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
