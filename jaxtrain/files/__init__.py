@@ -2,6 +2,7 @@
 
 from jaxtrain.files.folder import atomic_folder
 from jaxtrain.files.places import AnyPath, absolute, explained, is_bucket, place
+from jaxtrain.files.temporary import remove_temporary, temporary
 from jaxtrain.files.whole import (
     atomic_write_bytes,
     atomic_write_json,
@@ -21,5 +22,7 @@ __all__ = [
     "explained",
     "is_bucket",
     "place",
+    "remove_temporary",
     "strict",
+    "temporary",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jaxtrain.errors import CheckpointError, UsageError
+from jaxtrain.files.temporary import temporary
 from jaxtrain.files.whole import NOT_WRITABLE
 
 
@@ -25,17 +26,19 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         UsageError: the place is not writable.
         CheckpointError: it cannot be written for another reason, such as a full disk.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    own = path.with_name(f".{path.name}.{os.getpid()}")
+    old = Path(f"{own}.old")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_left(path)
-        beside.mkdir()
-        yield beside
-        _flush(beside)
-        with contextlib.suppress(FileNotFoundError):
-            path.rename(old)
-        beside.rename(path)
+        with temporary(Path(f"{own}.tmp")) as beside:
+            beside.mkdir()
+            yield beside
+            _flush(beside)
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(old)
+            beside.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         if error.errno in NOT_WRITABLE:
             raise UsageError(
@@ -45,9 +48,6 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             f"cannot write {path}: {error.strerror or error}; make room, then run the same "
             "command again"
         ) from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _remove_left(path: Path) -> None:

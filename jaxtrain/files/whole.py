@@ -1,6 +1,5 @@
 """Files that get to their place whole: a reader or a crash finds the old one or the new one."""
 
-import contextlib
 import errno
 import json
 import math
@@ -12,6 +11,7 @@ from typing import Any
 
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.files.places import AnyPath
+from jaxtrain.files.temporary import temporary
 
 # Errors that a person mends by choosing another folder, not by making room.
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -61,17 +61,12 @@ def atomic_write_json(path: AnyPath, value: Any) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with temporary(path.with_name(f".{path.name}.{os.getpid()}.tmp")) as beside:
         with open(beside, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # A rename is on the disk only when its folder is.

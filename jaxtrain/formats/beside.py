@@ -140,7 +140,4 @@ def read(folder: Path) -> Description:
             signature=signature,
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"{folder / SIGNATURE} is damaged ({error!r}); export it again"
-        ) from error
-
+        raise UsageError(f"{folder / SIGNATURE} is damaged ({error!r}); export it again") from error

@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
+from jaxtrain import files
 from jaxtrain.errors import Stopped
 
 SECOND_SIGNAL_STATUS = 130
@@ -16,8 +17,9 @@ def leave(number: int, frame: types.FrameType | None = None) -> NoReturn:
     """Ends the process at a signal that comes before there is anything to save.
 
     A person's Ctrl-C is the end; SIGTERM may be a machine that is taken away, and then whoever
-    starts jobs again is to start this one, too.
+    starts jobs again is to start this one, too. What is half written is removed.
     """
+    files.remove_temporary()
     if number == signal.SIGTERM:
         said = "stopped before there was anything to save; run the same command again"
         os.write(2, f"\njaxtrain: {said}\n".encode())
