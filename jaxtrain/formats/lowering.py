@@ -1,0 +1,52 @@
+"""What the formats share whose program is StableHLO, lowered by JAX."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import jax
+
+from jaxtrain.errors import UsageError, one_line
+from jaxtrain.formats.contract import Source
+
+_MOST_TEXT: Final = 300
+
+
+def by_name(variables: Any) -> dict[str, Any]:
+    """The leaves of a tree by their paths, as in `params/head/kernel`."""
+    leaves, _ = jax.tree.flatten_with_path(variables)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def apply_by_name(source: Source) -> Callable[[dict[str, Any], Any], Any]:
+    """`source.apply` of variables as `by_name` has them."""
+    structure = jax.tree.structure(source.variables)
+    names = list(by_name(source.variables))
+
+    def apply(weights: dict[str, Any], image: Any) -> Any:
+        variables = jax.tree.unflatten(structure, [weights[name] for name in names])
+        return source.apply(variables, image)
+
+    return apply
+
+
+@contextlib.contextmanager
+def lowering(name: str) -> Iterator[None]:
+    """Lowers a model for the format `name`; the programs name no source files of this machine.
+
+    Raises:
+        UsageError: it cannot be lowered; a user's own module may fail in any way.
+    """
+    option = "jax_traceback_in_locations_limit"
+    limit = getattr(jax.config, option)
+    jax.config.update(option, 0)
+    try:
+        yield
+    except Exception as error:
+        text = one_line(error)[:_MOST_TEXT]
+        raise UsageError(
+            f"format {name}: the model cannot be lowered for batches of any size "
+            f"({type(error).__name__}: {text}); use operations that do not depend on the batch size"
+        ) from error
+    finally:
+        jax.config.update(option, limit)
