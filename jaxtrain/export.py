@@ -113,7 +113,7 @@ def _targets(request: ExportRequest, run: files.AnyPath, step: int) -> dict[str,
             kind = [name, request.quantize] if "quantize" in FORMATS[name].reads else [name]
             path = Path(run) / "export" / "-".join([*filter(None, kind), str(step)])
         _refuse_taken(path, request.overwrite)
-        targets[name] = path.absolute()
+        targets[name] = path
     return targets
 
 

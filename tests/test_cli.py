@@ -19,6 +19,8 @@ from jaxtrain.cli.verbs import VERBS
 from jaxtrain.config import (
     CheckRequest,
     EvalRequest,
+    ExportRequest,
+    PredictRequest,
     Processes,
     TrainRequest,
     flatten,
@@ -181,9 +183,41 @@ def test_refused_override(calls: Calls, capsys: Captured, words: list[str], mess
     ("words", "message"),
     [
         (["trian", CONFIG], "unknown verb 'trian'; did you mean train?"),
-        (["predict"], "unknown verb 'predict'; the verbs are train, eval, check"),
-        (["help"], "unknown verb 'help'; the verbs are train, eval, check, see 'jaxtrain --help'"),
-        ([CONFIG], "no verb; write 'jaxtrain VERB ...' with train or eval or check"),
+        (["tune"], "unknown verb 'tune'; the verbs are train, eval, predict, export, check"),
+        (["eval", "--workdir=x", "stray"], "stray word 'stray'; eval takes only flags"),
+        (["eval", "--workdir=x", "--top_k=2"], "--top_k=2 needs --predictions=FILE, for its rows"),
+        (["eval", "--workdir=x", "--predictions=no/a.csv"], "there is no folder no; make it first"),
+        (
+            ["predict", "a.png"],
+            "give one model: --workdir=DIR, the folder of a run, or --exported=",
+        ),
+        (["predict", "--workdir=x"], "nothing to classify; name images, folders, arrays, or - for"),
+        (
+            ["predict", "--workdir=x", "--top_k=0", "a"],
+            "--top_k=0 must be a whole number, 1 or more",
+        ),
+        (["predict", "--exported=x", "--checkpoint=3", "a"], "name two models: drop one"),
+        (["predict", "--exported=gs://a/b", "a"], "--exported=gs://a/b must be a local folder"),
+        (
+            ["predict", "--exported=x", "--config.parallel.mesh=data=1", "a"],
+            "--config.parallel.mesh cannot be set for predict, which uses the run's own config; only "
+            "eval.batch_size can",
+        ),
+        (
+            ["export", "--format=onnx"],
+            "no --workdir; give --workdir=DIR, the folder of the run to e",
+        ),
+        (
+            ["export", "--workdir=x"],
+            "no --format; give one or several, as in --format=savedmodel,on",
+        ),
+        (["export", "--workdir=x", "--format=onnx,"], "--format=onnx, must be names with commas"),
+        (
+            ["export", "--workdir=x", "--format=onnx", "--config.eval.every_steps=3"],
+            "--config.eval.every_steps cannot be set for export",
+        ),
+        (["help"], "unknown verb 'help'; the verbs are train, eval, predict, export, check, see 'jaxtrain --help'"),
+        ([CONFIG], "no verb; write 'jaxtrain VERB ...' with train or eval or predict or export or check"),
         (
             ["train"],
             "no --config; give --config=FILE (a .py file, a config.json or one of: cifar10_",
@@ -389,6 +423,52 @@ def test_eval_takes_only_what_does_not_change_the_run(calls: Calls, name: str) -
     assert status == (0 if name in allowed or name.startswith(("eval.", "parallel.")) else 2)
 
 
+def test_predict_request(calls: Calls) -> None:
+    words = ["a.png", "--workdir=x", "-", "--top_k=3", "--output=a.csv", "--", "--b.png"]
+    assert cli.main(["predict", *words, "train"]) == 0
+    assert calls.request == PredictRequest(
+        paths=("a.png", "-", "--b.png", "train"),
+        workdir=Path("x"),
+        top_k=3,
+        output=Path("a.csv"),
+    )
+    assert cli.main(["predict", "--exported=~/y", "--config.eval.batch_size=2", "a"]) == 0
+    assert calls.requests[-1] == PredictRequest(
+        paths=("a",), exported=Path("~/y").expanduser(), overrides={"eval.batch_size": "2"}
+    )
+
+
+def test_export_request(calls: Calls) -> None:
+    words = ["--quantize=int8", "--verify=all", "--tolerance=0.1", "--overwrite", "--output=~/m"]
+    assert cli.main(["export", "--workdir=x", "--format=tflite, onnx", *words]) == 0
+    assert calls.request == ExportRequest(
+        workdir=Path("x"),
+        formats=("tflite", "onnx"),
+        output=Path("~/m").expanduser(),
+        quantize="int8",
+        verify=None,
+        tolerance=0.1,
+        overwrite=True,
+    )
+    words = ["--format=stablehlo", "--platforms=cpu,tpu", "--verify=9", "--checkpoint=best"]
+    assert cli.main(["export", "--workdir=x", *words]) == 0
+    assert calls.requests[-1] == ExportRequest(
+        workdir=Path("x"),
+        formats=("stablehlo",),
+        platforms=("cpu", "tpu"),
+        verify=9,
+        checkpoint="best",
+    )
+
+
+def test_eval_request_of_an_export_with_predictions(calls: Calls) -> None:
+    words = ["--exported=y", "--predictions=p.jsonl", "--top_k=2"]
+    assert cli.main(["eval", "--workdir=x", *words]) == 0
+    assert calls.request == EvalRequest(
+        workdir=Path("x"), exported=Path("y"), predictions=Path("p.jsonl"), top_k=2
+    )
+
+
 def test_check_request(calls: Calls) -> None:
     calls.act = lambda: ("", 0)
     words = ["--devices=8", "--batch=3", "--print_config", "--json=yes"]
@@ -442,6 +522,54 @@ def test_the_last_line_on_stdout_is_the_result(calls: Calls, capsys: Captured) -
     assert json.loads(out) == {"status": "finished", "eval": {"accuracy": 0.1 + 0.2}}
     assert out.count("\n") == 1
     assert err == "from a library\n"
+
+
+def test_a_result_in_pieces_is_written_as_it_comes(calls: Calls, capsys: Captured) -> None:
+    written = []
+
+    def act() -> Iterator[str]:
+        for text in ("one\r\n", "two\n"):
+            print("from a library")
+            yield text
+            written.append(capsys.readouterr().out)
+        raise errors.DataError("one of two could not be read")
+
+    calls.act = act
+    assert cli.main(["predict", "--workdir=x", "a"]) == 3
+    assert written == ["one\r\n", "two\n"]
+    assert capsys.readouterr().err.endswith("jaxtrain: error: one of two could not be read\n")
+
+
+PIECES = """
+import ctypes, os, sys, types
+from jaxtrain.cli import entry
+module = types.ModuleType("jaxtrain.predict")
+def predict(request):
+    try:
+        for number in range({count}):
+            os.write(1, b"noise")
+            yield f"{{number}}\\r\\n"
+    finally:
+        print("closed")
+module.predict = predict
+sys.modules[module.__name__] = module
+sys.argv[1:] = ["predict", "--workdir=x", "a"]
+entry()
+"""
+
+
+def test_pieces_are_alone_on_stdout_as_they_are() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PIECES.format(count=2)], capture_output=True, check=True
+    )
+    assert done.stdout == b"0\r\n1\r\n"
+    assert done.stderr == b"noisenoiseclosed\n"
+
+
+def test_a_reader_that_went_away_ends_what_makes_pieces() -> None:
+    done = without_reader("stdout", PIECES.format(count=10**9))
+    assert done.returncode == 141
+    assert done.stderr == b"noiseclosed\n"
 
 
 PRINTS = """
@@ -621,13 +749,10 @@ def test_help_of_a_verb(verb: str) -> None:
     done = jaxtrain(verb, "--help", "--config=nope.py")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
+    words = " ".join(done.stdout.split())
     for flag in VERBS[verb].flags:
-        (line,) = [
-            line
-            for line in lines
-            if line.startswith(f"  --{flag.name}") and not line.startswith("  --config.")
-        ]
-        assert line.endswith(flag.doc)
+        value = f"={flag.value}" if flag.value else ""
+        assert f"--{flag.name}{value} {flag.doc} " in words
     for example in VERBS[verb].examples:
         assert f"  {example}" in lines
     assert "--config.KEY=VALUE" in done.stdout

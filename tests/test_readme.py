@@ -31,7 +31,7 @@ def test_the_check_of_a_change_runs_the_set_up_commands() -> None:
     set_up = [command for command in COMMANDS if command.startswith("pip install")]
     assert set_up == [
         "pip install . && jaxtrain train --config=configs/mnist_mlp.py",
-        "pip install '.[dev]' && pytest",
+        "pip install '.[dev]' && pytest -n auto",
     ]
     for part in " && ".join(set_up).split(" && "):
         assert f'run "{part}"\n' in script.read_text()

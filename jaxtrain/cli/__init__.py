@@ -178,7 +178,11 @@ def _stdout_for_the_result() -> Iterator[Callable[[str], None]]:
 @contextlib.contextmanager
 def _reopened(stdout: TextIO | None, kept: int) -> Iterator[TextIO | None]:
     """Stdout while its descriptor is another's; itself if it is no file."""
-    if not isinstance(stdout, io.TextIOWrapper):
+    try:
+        is_file = stdout is not None and stdout.fileno() == 1
+    except OSError:  # it has no descriptor
+        is_file = False
+    if stdout is None or not is_file:
         yield stdout
         return
     with open(kept, "w", encoding=stdout.encoding, errors="replace", closefd=False) as stream:

@@ -36,7 +36,9 @@ def verb_help(name: str) -> str:
     ]
     width = max(len(left) for left, _ in rows) + 2
     lines = [f"jaxtrain {name}: {verb.summary}", ""]
-    lines += [f"  {left:<{width}}{right}" for left, right in rows]
+    for left, right in rows:
+        first, *others = textwrap.wrap(right, 98 - width)
+        lines += [f"  {left:<{width}}{first}", *(" " * (width + 2) + other for other in others)]
     lines += ["", "Examples:", *(f"  {example}" for example in verb.examples), ""]
     lines.append("All keys with their meaning: jaxtrain check --config=mnist_mlp --print_config")
     return "\n".join(lines) + "\n"

@@ -107,7 +107,7 @@ VERBS = {
                 "split", "NAME", "which split; the one that training was evaluated on unless said"
             ),
             Flag("exported", "PATH", "score that exported model instead, by its own runtime"),
-            Flag("predictions", "FILE.csv|FILE.jsonl", "write a row for every example"),
+            Flag("predictions", "FILE", "write a row for every example, as .csv or .jsonl"),
             _TOP_K,
             *_PROCESSES,
             _DEBUG,
@@ -121,7 +121,7 @@ VERBS = {
         examples=(
             "jaxtrain predict --workdir=runs/short photo.png",
             "jaxtrain predict --workdir=runs/short --top_k=3 --output=found.csv photos/ *.png",
-            "find . -name '*.jpg' | jaxtrain predict --exported=runs/short/export/onnx-1407 -",
+            "jaxtrain predict --exported=runs/short/export/onnx-1407 - <list.txt",
         ),
         words=(
             "PATH...",
@@ -132,7 +132,7 @@ VERBS = {
             Flag("exported", "PATH", "folder of an exported model to use, by its own runtime"),
             _CHECKPOINT,
             _TOP_K,
-            Flag("output", "FILE.csv|FILE.jsonl", "where the rows go; stdout unless said"),
+            Flag("output", "FILE", "where the rows go, a .csv or .jsonl; stdout unless said"),
             _DEBUG,
         ),
         keys="set eval.batch_size, parallel.*",

@@ -21,9 +21,10 @@ FILES: Final = frozenset({SIGNATURE, CLASSES, CONFIG, README, VERIFICATION})
 _README = """# {classes} classes, exported by jaxtrain as {format}
 
 The model after step {step} of its training. It takes images of {height} x {width} pixels and
-{channels} channels, uint8, in a batch of any size: `{input}`, `[batch, {height}, {width}, \
-{channels}]`. It normalises them itself. An image of another size is first brought to this one, as
-evaluation does it: the middle, resized bilinearly with antialiasing{crop}.
+{channels} channels as uint8, in a batch of any size: `{input}`, of shape
+`[batch, {height}, {width}, {channels}]`. It normalises them itself. An image of another size is
+first brought to this one as evaluation does it: the middle, resized bilinearly with
+antialiasing{crop}.
 
 - `{signature}`: inputs and outputs, and what made the file
 - `{class_file}`: the classes' names, in the order of the outputs
