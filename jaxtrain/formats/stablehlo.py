@@ -134,7 +134,7 @@ def _program(path: Path) -> export.Exported:
 
 def _weights(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return dict(arrays)
     except Exception as error:
         raise _unreadable(path, error) from error

@@ -1,5 +1,12 @@
 """Small trained-looking models that the tests of all formats share."""
 
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -8,7 +15,7 @@ import numpy as np
 
 from jaxtrain import models, state
 from jaxtrain.config.schema import MlpConfig, ModelConfig, ResnetConfig
-from jaxtrain.formats import Source
+from jaxtrain.formats import Exporter, Source
 from jaxtrain.step import Normalise
 
 CLASS_NAMES = ("été", "hot dog", "naïve, “quoted”", "日本", "4")
@@ -62,6 +69,60 @@ def reference(source: Source, image: np.ndarray) -> np.ndarray:
 def parameter_bytes(source: Source) -> int:
     """Bytes of all arrays in the source's variables."""
     return state.tree_bytes(source.variables)
+
+
+def assert_runs(exporter: Exporter, folder: Path, source: Source, blocked: Collection[str]) -> None:
+    """Runs an export's SNIPPET in a process that cannot import `blocked`, and checks its lines."""
+    image = images(source.image_shape, 8)
+    np.save(folder / "images.npy", image)
+    (folder / "classes.json").write_text(json.dumps(source.class_names), "utf-8")
+    program = f"import sys; sys.modules.update(dict.fromkeys({list(blocked)!r}))\n"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program + exporter.SNIPPET],
+        cwd=folder,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        check=True,
+    )
+    probabilities = np.asarray(jax.nn.softmax(reference(source, image)))
+    lines = [line.rsplit(" ", 1) for line in done.stdout.splitlines()]
+    assert [name for name, _ in lines] == [CLASS_NAMES[k] for k in probabilities.argmax(1)]
+    found = [text for _, text in lines]
+    assert all(len(text) == len("0.123456") for text in found)
+    np.testing.assert_allclose([float(text) for text in found], probabilities.max(1), atol=2e-6)
+
+
+def odd_dtypes() -> Source:
+    """A model that has variables of every kind that a user's own module may have."""
+    variables = {
+        "params": {"kernel": np.linspace(-1, 1, 48 * 5).reshape(48, 5).astype(jnp.bfloat16)},
+        "collections": {
+            "counts": [np.array(3, np.uint32), np.arange(5, dtype=np.int8)],
+            "used": np.array([True, False, True, True, True]),
+            "shift": np.arange(5).astype(np.float16),
+        },
+    }
+
+    def apply(variables: Any, image: jax.Array) -> jax.Array:
+        more = variables["collections"]
+        flat = image.reshape(image.shape[0], -1).astype(jnp.float32) / 255
+        logits = flat @ variables["params"]["kernel"].astype(jnp.float32)
+        logits = logits * more["counts"][0].astype(jnp.float32)
+        logits = logits + more["shift"].astype(jnp.float32)[None] + more["counts"][1][None]
+        return jnp.where(more["used"][None], logits, -1.0)
+
+    return dataclasses.replace(source(), apply=apply, variables=variables, image_shape=(4, 4, 3))
+
+
+def of_one_batch_size() -> Source:
+    """A model that only takes batches of a known size."""
+
+    def apply(variables: Any, image: jax.Array) -> jax.Array:
+        return jnp.zeros((image.shape[0], 5)) + (1.0 if image.shape[0] > 4 else 0.0)
+
+    return dataclasses.replace(source(), apply=apply)
 
 
 def _variables(model: models.Model, image_shape: tuple[int, int, int]) -> Any:
