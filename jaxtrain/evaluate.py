@@ -97,6 +97,13 @@ def _model(
     return predictor.open_export(request.exported)
 
 
+def _what(model: Restored | Exported) -> str:
+    """The model in words."""
+    if isinstance(model, Exported):
+        return f"the {model.description.format} model of step {model.step}"
+    return f"step {model.step}"
+
+
 def _keep(
     run: files.AnyPath,
     model: Restored | Exported,

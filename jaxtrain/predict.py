@@ -128,10 +128,10 @@ class _Answers:
         for batch in self._inputs.batches(self._batch_size, self.model.image_shape, crop):
             found = logits(batch.images)
             ranking = jax.device_get(ranked(found, self._top_k))
-            finite = np.isfinite(found).all(-1)
+            finite: list[bool] = np.isfinite(found).all(-1).tolist()
             yield [
-                self._row(batch.names[row], batch.errors.get(row), finite[row], ranking, row)
-                for row in range(len(batch.names))
+                self._row(name, batch.errors.get(row), finite[row], ranking, row)
+                for row, name in enumerate(batch.names)
             ]
 
     def _row(
