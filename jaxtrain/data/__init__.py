@@ -1,11 +1,13 @@
 """Examples from disk to NumPy batches: a batch is a pure function of (seed, step).
 
 `open_dataset` and `open_split` open what the config names, `Sampler` and `eval_indices` say which
-examples a batch holds, `load` reads batches ahead in threads. Nothing here imports JAX, except that
-Grain, which only `load` imports, does so on its own.
+examples a batch holds, `load` reads batches ahead in threads. `list_inputs` finds the images that
+`jaxtrain predict` is given. Nothing here imports JAX, except that Grain, which only `load` imports,
+does so on its own.
 """
 
 from jaxtrain.data.dataset import Dataset, eval_split_name, open_dataset, open_split
+from jaxtrain.data.inputs import Inputs, list_inputs
 from jaxtrain.data.loading import Batch, IndexBatches, load
 from jaxtrain.data.sampler import Sampler, eval_indices
 from jaxtrain.data.sources import SOURCES
@@ -17,12 +19,14 @@ __all__ = [
     "Batch",
     "Dataset",
     "IndexBatches",
+    "Inputs",
     "RawSplit",
     "Sampler",
     "Split",
     "Subset",
     "eval_indices",
     "eval_split_name",
+    "list_inputs",
     "load",
     "open_dataset",
     "open_split",

@@ -17,6 +17,7 @@ from typing import IO, Any, Final, Protocol
 import numpy as np
 
 from jaxtrain.errors import CheckpointError, UsageError
+from jaxtrain.files import temporary
 
 _SUFFIXES: Final = (".csv", ".jsonl")
 
@@ -171,8 +172,7 @@ def open_rows(path: Path, *, top_k: int, with_label: bool = False) -> Iterator[R
     check_rows_file(path)
     is_csv = path.suffix.lower() == ".csv"
     text: RowText = CsvText(top_k=top_k, with_label=with_label) if is_csv else JsonText()
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with temporary(path.with_name(f".{path.name}.{os.getpid()}.tmp")) as beside:
         file = _opened(path, beside)
         try:
             yield RowFile(path, file, text)
@@ -184,10 +184,6 @@ def open_rows(path: Path, *, top_k: int, with_label: bool = False) -> Iterator[R
                 file.close()
         with _explained(path):
             os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise
 
 
 def _opened(path: Path, beside: Path) -> IO[bytes]:

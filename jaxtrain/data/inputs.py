@@ -1,0 +1,308 @@
+"""What `jaxtrain predict` is given, found before anything runs: files, folders, globs, arrays."""
+
+import collections
+import functools
+import glob
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxtrain.data import ahead, crops, idx
+from jaxtrain.data.decode import SUFFIXES, decode
+from jaxtrain.errors import DataError, UsageError, one_line
+from jaxtrain.files.places import SCHEME
+
+STDIN: Final = "-"
+_NPY_MAGIC: Final = b"\x93NUMPY"
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_IDX_MAGICS: Final = tuple(bytes((0, 0, kind)) for kind in (8, 9, 11, 12, 13, 14))
+# More than an image of `decode.MAX_PIXELS` takes: 16 bits of 4 channels are 0.7 GB.
+_MAX_FILE_BYTES: Final = 2**30
+
+
+class Inputs:
+    """Images in the order given; read only by `batches`.
+
+    Attributes:
+        left_out: how many files in folders are no images by their names, for each suffix.
+    """
+
+    def __init__(self, groups: Sequence["_Group"], left_out: Mapping[str, int]):
+        self.left_out = left_out
+        self._groups = groups
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups))
+
+    def batches(
+        self, size: int, image_shape: tuple[int, int, int], eval_crop: float
+    ) -> Iterator[ahead.ImageBatch]:
+        """The images, decoded and brought to one shape as in evaluation, ahead of the caller.
+
+        Args:
+            size: images of a batch; the last one may have fewer.
+            image_shape: (height, width, channels) of every image.
+            eval_crop: share of the shorter side that the centre crop keeps.
+
+        Raises:
+            UsageError: an array's images have other channels than `image_shape`; at once.
+        """
+        height, width, channels = image_shape
+        for group in self._groups:
+            group.check_channels(channels)
+
+        def image(group: "_Group", index: int) -> NDArray[np.uint8]:
+            return crops.center(group.read(index, channels), (height, width), eval_crop)
+
+        examples = (
+            (group.name(index), functools.partial(image, group, index))
+            for group in self._groups
+            for index in range(len(group))
+        )
+        return ahead.read_ahead(examples, size, image_shape)
+
+
+class _Group(Protocol):
+    def __len__(self) -> int: ...
+    def name(self, index: int) -> str: ...
+    def check_channels(self, channels: int) -> None: ...
+    def read(self, index: int, channels: int) -> NDArray[np.uint8]: ...
+
+
+class _Files:
+    """Image files."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def name(self, index: int) -> str:
+        return self.paths[index]
+
+    def check_channels(self, channels: int) -> None:
+        pass  # they are converted
+
+    def read(self, index: int, channels: int) -> NDArray[np.uint8]:
+        path = self.paths[index]
+        try:
+            status = os.stat(path)
+            if not stat.S_ISREG(status.st_mode):
+                raise DataError("the file is no regular one")
+            if status.st_size > _MAX_FILE_BYTES:
+                raise DataError(
+                    f"the file has {status.st_size:,} bytes, more than the {_MAX_FILE_BYTES:,} "
+                    "that an image may have"
+                )
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise DataError(f"the file cannot be read: {error.strerror or error}") from error
+        return decode(content, channels)
+
+
+class _Array:
+    """Images uint8 `[N, H, W, C]` of one file."""
+
+    def __init__(self, path: str, images: NDArray[np.uint8]):
+        self._path = path
+        self._images = images
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def name(self, index: int) -> str:
+        return f"{self._path}[{index}]"
+
+    def check_channels(self, channels: int) -> None:
+        count, height, width, own = self._images.shape
+        if own != channels:
+            raise UsageError(
+                f"{self._path} holds {count} images of {height}x{width} and {own} channels, but "
+                f"the model takes {channels} channels; convert them"
+            )
+
+    def read(self, index: int, channels: int) -> NDArray[np.uint8]:
+        image: NDArray[np.uint8] = self._images[index]
+        return image
+
+
+def list_inputs(words: Iterable[str], stdin: BinaryIO | None) -> Inputs:
+    """Finds the images that words name.
+
+    A word is a path, or else a pattern with `*`, `?`, `[...]` and, for folders at any depth, `**`;
+    what matches it comes sorted. An image file is told from other formats by its content, when it
+    is read. Of a folder it is the files whose names end as images' do, at any depth, sorted,
+    without hidden ones. Of a NumPy or IDX file it is its rows. `-` stands for the paths in stdin,
+    one a line, or with a NUL after each; those may be missing, which is told when they are read.
+
+    Args:
+        words: the words; any file names, as `os.fsdecode` gives them.
+        stdin: read to its end for `-`; None: closed.
+
+    Raises:
+        UsageError: a word names nothing, no local file, a folder without images, or an array that
+            is damaged or holds no images; or there are no images at all.
+    """
+    listing = _Listing()
+    words = list(words)
+    if words.count(STDIN) > 1:
+        raise UsageError("- is given twice, but stdin can be read only once; give it once")
+    for word in words:
+        if word == STDIN:
+            for path in _paths_in(stdin):
+                listing.add(path, may_be_missing=True)
+        elif glob.has_magic(word) and not os.path.lexists(word):
+            for path in _matches(word):
+                listing.add(path, may_be_missing=True)
+        else:
+            listing.add(word)
+    inputs = Inputs(listing.groups, listing.left_out)
+    if not len(inputs):
+        raise UsageError("there are no images; give the path of a file, a folder or an array")
+    return inputs
+
+
+class _Listing:
+    """Groups of images, in the order in which paths were added."""
+
+    def __init__(self) -> None:
+        self.groups: list[_Group] = []
+        self.left_out: collections.Counter[str] = collections.Counter()
+
+    def add(self, path: str, *, may_be_missing: bool = False) -> None:
+        try:
+            mode = os.stat(path).st_mode
+        except OSError as error:
+            if SCHEME.match(path) or not may_be_missing:
+                raise _not_there(path, f"cannot be read: {error.strerror}") from error
+            self._files().paths.append(path)
+            return
+        if stat.S_ISDIR(mode):
+            self._add_folder(path)
+        elif not stat.S_ISREG(mode):
+            raise UsageError(f"{path} is neither a file nor a folder; copy it into a file")
+        elif _suffix(path) in SUFFIXES:  # without a look into it: there may be very many
+            self._files().paths.append(path)
+        else:
+            self._add_file(path)
+
+    def _files(self) -> _Files:
+        """The group that files are added to."""
+        if self.groups and isinstance(self.groups[-1], _Files):
+            return self.groups[-1]
+        files = _Files()
+        self.groups.append(files)
+        return files
+
+    def _add_file(self, path: str) -> None:
+        """A file whose name does not tell what it is."""
+        try:
+            with open(path, "rb") as file:
+                magic = file.read(len(_NPY_MAGIC))
+        except OSError:  # told when it is read
+            magic = b""
+        if magic == _NPY_MAGIC or _suffix(path) in (".npy", ".npz"):
+            self.groups.append(_Array(path, _npy(path)))
+        elif magic[:2] == _GZIP_MAGIC or magic[:3] in _IDX_MAGICS:
+            self.groups.append(_Array(path, idx.read_images(Path(path))))
+        else:
+            self._files().paths.append(path)
+
+    def _add_folder(self, folder: str) -> None:
+        left_out: collections.Counter[str] = collections.Counter()
+        found = []
+        for path in _files_in(folder):
+            suffix = _suffix(path)
+            if suffix in SUFFIXES:
+                found.append(path)
+            else:
+                left_out[suffix or "without suffix"] += 1
+        if not found:
+            others = ", ".join(f"{count} {suffix}" for suffix, count in left_out.most_common(8))
+            raise UsageError(
+                f"{folder} holds no images ({' '.join(sorted(SUFFIXES))}); it holds "
+                + (others or "nothing that is not hidden")
+            )
+        self._files().paths += sorted(found)
+        self.left_out += left_out
+
+
+def _not_there(word: str, said: str) -> UsageError:
+    if SCHEME.match(word):
+        return UsageError(f"{word} is not local; copy it to a local disk first")
+    return UsageError(f"{word} {said} (it counts from the current folder, {os.getcwd()})")
+
+
+def _suffix(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
+
+
+def _files_in(top: str) -> Iterator[str]:
+    """Files at any depth, in any order, without hidden ones; links are followed."""
+    folders: list[tuple[str, frozenset[tuple[int, int]]]] = [(top, frozenset())]
+    while folders:
+        folder, above = folders.pop()
+        try:
+            status = os.stat(folder)
+            identity = (status.st_dev, status.st_ino)
+            if identity in above:
+                continue  # a link to a folder that it lies in
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    is_link = entry.is_symlink()
+                    if os.path.isdir(entry.path) if is_link else entry.is_dir():
+                        folders.append((entry.path, above | {identity}))
+                    elif is_link or entry.is_file():  # what a link leads to is told when it is read
+                        yield entry.path
+        except OSError as error:
+            raise UsageError(
+                f"{error.filename or folder} cannot be read: {error.strerror}; make it readable, "
+                "or name its files"
+            ) from error
+
+
+def _matches(pattern: str) -> list[str]:
+    """What a pattern stands for, sorted; `**` goes into folders, so it does not stand for them."""
+    matches = sorted(glob.glob(pattern, recursive=True))
+    if "**" in pattern:
+        matches = [path for path in matches if not os.path.isdir(path)]
+    if not matches:
+        raise _not_there(pattern, "matches no file")
+    return matches
+
+
+def _paths_in(stdin: BinaryIO | None) -> list[str]:
+    try:
+        content = b"" if stdin is None else stdin.read()
+    except OSError as error:
+        raise UsageError(f"the list on stdin cannot be read: {error.strerror}") from error
+    if b"\0" in content:
+        lines = content.split(b"\0")
+    else:
+        lines = [line.removesuffix(b"\r") for line in content.split(b"\n")]
+    paths = [os.fsdecode(line) for line in lines if line]
+    if not paths:
+        raise UsageError("- is given, but stdin holds no paths; write one a line")
+    return paths
+
+
+def _npy(path: str) -> NDArray[np.uint8]:
+    """Images `[N, H, W, C]` of a NumPy file, memory-mapped."""
+    try:
+        images = np.asarray(np.lib.format.open_memmap(path, mode="r"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is no whole .npy array: {one_line(error)}") from error
+    what = f"{path} holds {images.dtype} of shape {list(images.shape)}"
+    if images.dtype != np.uint8 or images.ndim not in (3, 4):
+        raise UsageError(f"{what}; images are uint8 [N, H, W, C], or [N, H, W] if grey")
+    if 0 in images.shape:
+        raise UsageError(f"{what}, which is no image")
+    return images if images.ndim == 4 else images[..., np.newaxis]
