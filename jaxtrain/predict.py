@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxtrain import data, predictor, tasks, workdir
 from jaxtrain.config import PredictRequest, apply_overrides
@@ -35,7 +36,7 @@ def predict(request: PredictRequest) -> Generator[str]:
         NonFiniteError: outputs were not finite; likewise.
     """
     began = time.perf_counter()
-    inputs = data.list_inputs(request.paths, sys.stdin.buffer)
+    inputs = data.list_inputs(request.paths, getattr(sys.stdin, "buffer", None))
     if request.output is not None:
         check_rows_file(request.output)
     with contextlib.closing(_console(request)) as console, within_memory():
@@ -126,9 +127,9 @@ class _Answers:
         ranked = jax.jit(tasks.ranked, static_argnums=1)
         crop = self.model.config.data.eval_crop
         for batch in self._inputs.batches(self._batch_size, self.model.image_shape, crop):
-            found = logits(batch.images)
+            found: NDArray[np.float32] = logits(batch.images)
             ranking = jax.device_get(ranked(found, self._top_k))
-            finite: list[bool] = np.isfinite(found).all(-1).tolist()
+            finite = [bool(np.isfinite(row).all()) for row in found]
             yield [
                 self._row(name, batch.errors.get(row), finite[row], ranking, row)
                 for row, name in enumerate(batch.names)

@@ -216,8 +216,14 @@ def test_refused_override(calls: Calls, capsys: Captured, words: list[str], mess
             ["export", "--workdir=x", "--format=onnx", "--config.eval.every_steps=3"],
             "--config.eval.every_steps cannot be set for export",
         ),
-        (["help"], "unknown verb 'help'; the verbs are train, eval, predict, export, check, see 'jaxtrain --help'"),
-        ([CONFIG], "no verb; write 'jaxtrain VERB ...' with train or eval or predict or export or check"),
+        (
+            ["help"],
+            "unknown verb 'help'; the verbs are train, eval, predict, export, check, see 'jaxtrain",
+        ),
+        (
+            [CONFIG],
+            "no verb; write 'jaxtrain VERB ...' with train or eval or predict or export or check",
+        ),
         (
             ["train"],
             "no --config; give --config=FILE (a .py file, a config.json or one of: cifar10_",

@@ -1,5 +1,6 @@
 """Batches read ahead in threads, for data that stays in host memory."""
 
+import contextlib
 import queue
 import threading
 from collections.abc import Iterator
@@ -82,7 +83,7 @@ def load(
             arguments = (batches, queues[-1], stopped)
             threading.Thread(target=_fill, args=arguments, daemon=True).start()
         for count in range(len(reader) - start):
-            batch = queues[count % threads].get()
+            batch = _next_of(queues[count % threads])
             if isinstance(batch, Exception):
                 raise batch
             yield batch
@@ -91,6 +92,13 @@ def load(
         for each in queues:
             while not each.empty():
                 each.get()
+
+
+def _next_of(batches: "queue.Queue[Batch | Exception]") -> Batch | Exception:
+    """The next batch; wakes up now and then, or a signal might find no moment to be handled."""
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return batches.get(timeout=0.2)
 
 
 def _fill(

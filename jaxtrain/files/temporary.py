@@ -1,6 +1,7 @@
 """What lies beside its final place while it is written, and must not be left there."""
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ def remove_temporary() -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if os.path.isdir(path):  # says so, where `Path.is_dir` raises for a name that is too long
         shutil.rmtree(path, ignore_errors=True)
         return
     with contextlib.suppress(OSError):

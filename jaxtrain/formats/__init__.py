@@ -29,7 +29,7 @@ class Format:
 
 FORMATS: Final = {
     "savedmodel": Format(needs="TensorFlow and NumPy", extra="tf"),
-    "stablehlo": Format(needs="JAX and NumPy", reads=frozenset({"platforms"})),
+    "stablehlo": Format(needs="JAX, NumPy and flatbuffers", reads=frozenset({"platforms"})),
     "tflite": Format(
         needs="LiteRT (the package `ai-edge-litert`) and NumPy",
         extra="tf",

@@ -1,6 +1,7 @@
 """What lies beside an exported model: what it is, its classes, its config, and how to load it."""
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -92,6 +93,7 @@ def write(
         "input": {"name": INPUT, "dtype": "uint8", "shape": ["batch", height, width, channels]},
         "outputs": {LOGITS: logits, PROBABILITIES: logits},
         **said,
+        "sha256": _checksums(folder),
     }
     files.atomic_write_json(folder / SIGNATURE, signature)
     files.atomic_write_json(folder / CLASSES, list(source.class_names))
@@ -120,7 +122,7 @@ def read(folder: Path) -> Description:
     """What an export says of itself.
 
     Raises:
-        UsageError: it is not the folder of an export, or one of these files is damaged.
+        UsageError: it is not the folder of an export, or one of its files is damaged.
     """
     if not folder.is_dir():
         kind = "is a file; give the folder that it lies in" if folder.exists() else "does not exist"
@@ -131,6 +133,7 @@ def read(folder: Path) -> Description:
         raise UsageError(f"--exported={folder} is not an export: it has no {SIGNATURE}{hint}")
     signature = read_json(folder / SIGNATURE)
     try:
+        _refuse_damage(folder, signature["sha256"])
         _, height, width, channels = signature["input"]["shape"]
         return Description(
             format=str(signature["format"]),
@@ -140,5 +143,29 @@ def read(folder: Path) -> Description:
             config=load_json(folder / CONFIG),
             signature=signature,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{folder / SIGNATURE} is damaged ({error!r}); export it again") from error
+
+
+def _refuse_damage(folder: Path, checksums: Mapping[str, str]) -> None:
+    """Finds a changed byte before a runtime does, which may crash, hang or say nothing."""
+    found = _checksums(folder)
+    for name, checksum in checksums.items():
+        if name not in found:
+            raise UsageError(f"{folder / name} is missing; export it again")
+        if found[name] != checksum:
+            raise UsageError(
+                f"{folder / name} is damaged or was changed: its checksum is not that of "
+                f"{SIGNATURE}; export it again"
+            )
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file that the exporter wrote, by its path in the folder."""
+    checksums = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name not in FILES:
+            with path.open("rb") as file:
+                checksums[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return checksums
