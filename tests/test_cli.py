@@ -200,8 +200,8 @@ def test_refused_override(calls: Calls, capsys: Captured, words: list[str], mess
         (["predict", "--exported=gs://a/b", "a"], "--exported=gs://a/b must be a local folder"),
         (
             ["predict", "--exported=x", "--config.parallel.mesh=data=1", "a"],
-            "--config.parallel.mesh cannot be set for predict, which uses the run's own config; only "
-            "eval.batch_size can",
+            "--config.parallel.mesh cannot be set for predict, which uses the run's own config; "
+            "only eval.batch_size can",
         ),
         (
             ["export", "--format=onnx"],
