@@ -122,6 +122,30 @@ def test_a_finished_run_is_printed_again_and_evaluated(
     assert stored["eval"] == killed["eval"]
 
 
+def test_a_run_there_is_used_and_exported_here(
+    command: Command, service: Service, killed: dict[str, Any], digits: Path
+) -> None:
+    run = RUN.format("killed")
+    words = ("--format=stablehlo", "--output=from-bucket")
+    refused, exported, predicted = together(
+        partial(command, "export", run, words[0], environment=service.environment),
+        partial(command, "export", run, *words, environment=service.environment),
+        partial(
+            command,
+            "predict",
+            run,
+            str(digits / "t10k-images-idx3-ubyte"),
+            environment=service.environment,
+        ),
+    )
+    assert refused.returncode == 2
+    assert "gs://bucket/killed cannot hold an export; give --output=PATH" in refused.stderr
+    assert result(exported)["step"] == killed["step"]
+    assert (command.folder / "from-bucket" / "verification.json").is_file()
+    assert predicted.returncode == 0, predicted.stderr
+    assert predicted.stdout.count("\n") == 1 + killed["eval"]["count"]
+
+
 def test_a_damaged_step_is_set_aside(
     command: Command, service: Service, killed: dict[str, Any]
 ) -> None:
