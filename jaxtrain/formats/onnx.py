@@ -18,13 +18,11 @@ from jaxtrain.errors import UsageError, one_line
 from jaxtrain.formats.contract import INPUT, LOGITS, PROBABILITIES, Options, Outputs, Source
 from jaxtrain.formats.lowering import lowering
 from jaxtrain.formats.onnx_plugins import batch_first
-from jaxtrain.formats.tracing import trace
+from jaxtrain.formats.tracing import refuse_large, trace
 
 _FILE: Final = "model.onnx"
 # The oldest that jax2onnx writes reductions for, of December 2022; onnxruntime knows it since 1.14.
 _OPSET: Final = 18
-# A protobuf message of 2 GB cannot be written; this leaves room for the graph.
-_MOST_BYTES: Final = 2_000_000_000
 _MOST_TEXT: Final = 300
 _FATAL: Final = 4
 
@@ -59,12 +57,7 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
             is larger than 2 GB, or it cannot be lowered for a batch of any size.
     """
     del options
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(source.variables))
-    if size > _MOST_BYTES:
-        raise UsageError(
-            f"format onnx: the model holds {size / 1e9:.2f} GB, but a file of ONNX at most 2 GB; "
-            "export it as stablehlo or savedmodel"
-        )
+    refuse_large("onnx", source)
     with lowering("onnx"):
         (batch,) = export.symbolic_shape("batch")
         logits_of = trace(source, batch)

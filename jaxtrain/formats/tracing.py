@@ -8,6 +8,7 @@ import jax
 from jax.extend import core
 from jax.interpreters import partial_eval
 
+from jaxtrain.errors import UsageError
 from jaxtrain.formats.contract import Source
 
 # A primitive's operands and parameters to its results.
@@ -18,6 +19,9 @@ _CALLS: Final = frozenset(
     {"call", "checkpoint", "closed_call", "custom_jvp_call", "custom_vjp_call", "jit"}
 )
 _CALLED: Final = ("call_jaxpr", "jaxpr")
+
+# This leaves room for the rest of the file.
+_MOST_BYTES: Final = 2_000_000_000
 
 
 def trace(
@@ -47,6 +51,20 @@ def trace(
     jaxpr, _ = partial_eval.dce_jaxpr(flattened.jaxpr, [True], instantiate=True)
     call = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, flattened.consts))
     return lambda image: call(image)[0]
+
+
+def refuse_large(name: str, source: Source) -> None:
+    """Refuses a model that is too large for a file of the format `name`.
+
+    Raises:
+        UsageError: its variables take almost 2 GB, what protobuf and FlatBuffers can hold.
+    """
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(source.variables))
+    if size > _MOST_BYTES:
+        raise UsageError(
+            f"format {name}: the model's variables take {size / 1e9:.2f} GB, but a file of this "
+            "format holds 2 GB at most; export it as stablehlo or savedmodel"
+        )
 
 
 def _evaluate(
