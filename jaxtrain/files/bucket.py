@@ -162,8 +162,6 @@ def explain(error: BaseException) -> str:
 
 def _prepare() -> None:
     """What the libraries read when they are imported."""
-    # epath would import TensorFlow, and use it, wherever that is installed.
-    os.environ.setdefault("EPATH_USE_TF", "false")
     # Where there is no Google machine around, each try to ask it for credentials takes 3 s.
     os.environ.setdefault("GCE_METADATA_DETECT_RETRIES", "1")
     if os.environ.get("STORAGE_EMULATOR_HOST"):

@@ -5,6 +5,7 @@ methods. That and the bucket's client are imported only where a bucket is named.
 """
 
 import contextlib
+import os
 import pathlib
 import re
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     AnyPath: TypeAlias = pathlib.Path | epath.Path
 else:
     AnyPath = pathlib.PurePath
+
+# Or epath would import TensorFlow where that is installed, and read buckets by it. It looks once, at
+# the first path that anyone asks it for.
+os.environ.setdefault("EPATH_USE_TF", "false")
 
 # What `gs://bucket/run` looks like, also after `pathlib` took one of its slashes.
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")

@@ -32,7 +32,8 @@ antialiasing{crop}.
 - `{config}`: the config that the model was trained with
 - `{verification}`: how far its outputs were from the checkpoint's, before it got its name
 
-This program classifies the images of `images.npy`, an array as above. It needs {needs}.
+This program classifies the images of `images.npy`, an array as above.
+It needs {needs}.
 
 ```python
 {snippet}```
