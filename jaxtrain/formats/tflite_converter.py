@@ -35,11 +35,29 @@ def convert(source: Source, quantize: str | None) -> bytes:
     Raises:
         UsageError: there is an operation that TFLite's operators cannot express.
     """
+    converter = _converter(source, quantize)
+    with captured_stderr() as said:
+        try:
+            with warnings.catch_warnings():
+                # It means those of an input that is quantized; this one is a cast of integers.
+                warnings.filterwarnings("ignore", message="Statistics for quantized inputs")
+                return bytes(converter.convert())
+        except Exception as error:
+            said.seek(0)
+            error.add_note(said.read())
+            raise UsageError(
+                "format tflite: TensorFlow's converter cannot express the model in TFLite's "
+                f"operators ({_reason(error)}); export it as stablehlo or savedmodel"
+            ) from error
+
+
+def _converter(source: Source, quantize: str | None) -> Any:
+    """A `tf.lite.TFLiteConverter` of the model, told how to quantize."""
     rules = _RULES | (_INT8_RULES if quantize == "int8" else {})
     with lowering("tflite"):
         logits = trace(source, 1, rules)
         function = tf.function(
-            jax2tf.convert(logits, with_gradient=False),
+            jax2tf.convert(logits, with_gradient=False, native_serialization_platforms=["cpu"]),
             autograph=False,
             input_signature=[tf.TensorSpec((1, *source.image_shape), tf.uint8, name=INPUT)],
         )
@@ -54,19 +72,7 @@ def convert(source: Source, quantize: str | None) -> bytes:
         converter.target_spec.supported_ops = [sets.TFLITE_BUILTINS_INT8, sets.TFLITE_BUILTINS]
         calibration = source.calibration()
         converter.representative_dataset = lambda: ([image[None]] for image in calibration)
-    with captured_stderr() as said:
-        try:
-            with warnings.catch_warnings():
-                # It means those of an input that is quantized; this one is a cast of integers.
-                warnings.filterwarnings("ignore", message="Statistics for quantized inputs")
-                return bytes(converter.convert())
-        except Exception as error:
-            said.seek(0)
-            error.add_note(said.read())
-            raise UsageError(
-                "format tflite: TensorFlow's converter cannot express the model in TFLite's "
-                f"operators ({_reason(error)}); export it as stablehlo or savedmodel"
-            ) from error
+    return converter
 
 
 def _reason(error: Exception) -> str:
