@@ -37,6 +37,8 @@ class Network(nn.Module):
             case "attention":
                 tokens = hidden.reshape(hidden.shape[0], -1, 4)
                 hidden = nn.MultiHeadDotProductAttention(2)(tokens, tokens)
+            case "loop":
+                hidden = jax.lax.fori_loop(0, 3, lambda step, x: x * 0.5 + step, hidden)
             case "batch_dimension_last":
                 hidden = jnp.roll(hidden.transpose(1, 2, 3, 0), 1).transpose(3, 0, 1, 2)
             case "token":

@@ -89,6 +89,7 @@ def test_what_variables_alone_decide_is_computed_before(tmp_path):
         "group_norm",
         "squeeze_and_excite",
         "attention",
+        "loop",
         "batch_dimension_last",
         "token",
     ],

@@ -208,6 +208,7 @@ def test_a_loaded_model_needs_no_tensorflow(exports):
         ("group_norm", True),
         ("squeeze_and_excite", True),
         ("attention", True),
+        ("loop", True),
         ("soft_sign", True),
         ("token", False),
     ],
