@@ -27,8 +27,8 @@ hypothesis.settings.load_profile("any_machine")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# A shell has what it starts in the background ignore Ctrl-C, and nohup has it ignore SIGHUP, which the
-# processes of the tests would inherit; those that are tested for it could not even set a trap.
+# A shell has what it starts in the background ignore Ctrl-C, and nohup has it ignore SIGHUP. The
+# processes of the tests would inherit that, and could not even set a trap.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

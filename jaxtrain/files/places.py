@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 else:
     AnyPath = pathlib.PurePath
 
-# Or epath would import TensorFlow where that is installed, and read buckets by it. It looks once, at
-# the first path that anyone asks it for.
+# Or epath would import TensorFlow where that is installed, and read buckets by it. It looks once,
+# at the first path that anyone asks it for.
 os.environ.setdefault("EPATH_USE_TF", "false")
 
 # What `gs://bucket/run` looks like, also after `pathlib` took one of its slashes.
