@@ -25,7 +25,7 @@ from jaxtrain.predictor import Restored
 from jaxtrain.report import Console, open_console
 
 # Training images that quantization measures activations on.
-_CALIBRATION_EXAMPLES: Final = 256
+_CALIBRATION_EXAMPLES: Final = 512
 # A batch of one, one that no accelerator likes, and a large one.
 _BATCHES: Final = (1, 3, 256)
 # The small batches see as many examples at most.

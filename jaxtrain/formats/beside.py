@@ -22,8 +22,8 @@ FILES: Final = frozenset({SIGNATURE, CLASSES, CONFIG, README, VERIFICATION})
 _README = """# {classes} classes, exported by jaxtrain as {format}
 
 The model after step {step} of its training. It takes images of {height} x {width} pixels and
-{channels} channels as uint8, in a batch of any size: `{input}`, of shape
-`[batch, {height}, {width}, {channels}]`. It normalises them itself. An image of another size is
+{channels} channels as uint8, {how_many}: `{input}`, of shape
+`[{batch}, {height}, {width}, {channels}]`. It normalises them itself. An image of another size is
 first brought to this one as evaluation does it: the middle, resized bilinearly with
 antialiasing{crop}.
 
@@ -80,18 +80,20 @@ def write(
         source: the model.
         step: finished updates of its weights.
         config: what it was trained with.
-        said: what the exporter adds to the signature.
+        said: what the exporter adds to the signature; `any_batch` is False if the model takes one
+            image at a time.
         snippet: the program that loads it.
         needs: what that needs, in words.
     """
     height, width, channels = source.image_shape
-    logits = {"dtype": "float32", "shape": ["batch", len(source.class_names)]}
+    batch = "batch" if said.get("any_batch", True) else 1
+    logits = {"dtype": "float32", "shape": [batch, len(source.class_names)]}
     signature = {
         "format": name,
         "jaxtrain": __version__,
         "step": step,
         "class_names": list(source.class_names),
-        "input": {"name": INPUT, "dtype": "uint8", "shape": ["batch", height, width, channels]},
+        "input": {"name": INPUT, "dtype": "uint8", "shape": [batch, height, width, channels]},
         "outputs": {LOGITS: logits, PROBABILITIES: logits},
         **said,
         "sha256": _checksums(folder),
@@ -108,6 +110,8 @@ def write(
         width=width,
         channels=channels,
         input=INPUT,
+        batch=batch,
+        how_many="one at a time" if batch == 1 else "in a batch of any size",
         crop="" if share == 1 else f", of which {share:g} of the shorter side is kept",
         signature=SIGNATURE,
         class_file=CLASSES,

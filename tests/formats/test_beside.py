@@ -12,6 +12,13 @@ from jaxtrain.formats import Source, beside
 
 SHAPE = (5, 4, 3)
 CONFIG = from_dict({"data": {"eval_crop": 0.875}, "train": {"steps": 7}})
+SOURCE = Source(
+    apply=lambda variables, images: images,
+    variables={},
+    image_shape=SHAPE,
+    class_names=("cat", "Dackel äö"),
+    calibration=lambda: np.zeros((1, *SHAPE), np.uint8),
+)
 
 
 @pytest.fixture
@@ -21,17 +28,10 @@ def export(tmp_path: Path) -> Path:
     (folder / "weights").mkdir(parents=True)
     (folder / "program").write_bytes(b"a program")
     (folder / "weights" / "first").write_bytes(bytes(range(200)))
-    source = Source(
-        apply=lambda variables, images: images,
-        variables={},
-        image_shape=SHAPE,
-        class_names=("cat", "Dackel äö"),
-        calibration=lambda: np.zeros((1, *SHAPE), np.uint8),
-    )
     beside.write(
         folder,
         "stablehlo",
-        source,
+        SOURCE,
         step=7,
         config=CONFIG,
         said={"more": [1, 2]},
@@ -58,6 +58,21 @@ def test_what_was_written_is_read(export: Path) -> None:
     assert "```python\nprint({1: 2})\n```\n" in readme
     assert max(map(len, readme.splitlines())) <= 100
     assert set(beside.FILES) >= {path.name for path in export.iterdir() if path.suffix}
+
+
+def test_a_model_that_takes_one_image_at_a_time_says_so(tmp_path: Path) -> None:
+    beside.write(
+        tmp_path,
+        "tflite",
+        SOURCE,
+        step=7,
+        config=CONFIG,
+        said={"any_batch": False},
+        snippet="",
+        needs="nothing",
+    )
+    assert beside.read(tmp_path).signature["input"]["shape"] == [1, *SHAPE]
+    assert "as uint8, one at a time: `image`, of shape" in (tmp_path / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["program", "weights/first"])
