@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain import data, evaluation, files, predictor, provenance, workdir
+from jaxtrain import data, evaluation, predictor, provenance, workdir
 from jaxtrain.config import Config, EvalRequest, apply_overrides, difference
 from jaxtrain.errors import UsageError
 from jaxtrain.evaluation import Evaluator, Results
@@ -17,7 +17,7 @@ from jaxtrain.parallel.mesh import check_processes, within_memory
 from jaxtrain.parallel.processes import peers
 from jaxtrain.parallel.processes.peers import Peers
 from jaxtrain.predictor import Exported, Predictor, Restored
-from jaxtrain.report import Console, Row, open_console, open_rows
+from jaxtrain.report import Console, Row, check_rows_file, open_console, open_rows
 from jaxtrain.tasks import CLASSIFICATION, Task, with_ranking
 
 
@@ -33,6 +33,8 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
         JaxtrainError: see `jaxtrain.errors` for what each kind means.
     """
     began = time.perf_counter()
+    if request.predictions is not None:
+        check_rows_file(request.predictions)
     stored = workdir.read_run(request.workdir)
     config = apply_overrides(stored.config, request.overrides)
     with (
@@ -41,15 +43,18 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
     ):
         everybody.before_exit(console.close)
         check_processes(everybody.count)
-        asked = {"--checkpoint": request.checkpoint, "--split": request.split}
+        asked = {
+            "--checkpoint": request.checkpoint,
+            "--split": request.split,
+            "--predictions": str(request.predictions),
+            "--top_k": str(request.top_k),
+        }
         everybody.agree("the processes", provenance.identity(config, asked))
-        model = _model(stored.path, request, config, console, everybody)
+        model = _model(stored, request, config, console, everybody)
         split = predictor.open_split(model, config.data, _split_name(request, config))
         known = {"the step": str(model.step), "the split's checksum": split.fingerprint}
         everybody.agree("the processes", known)
-        console.message(
-            f"evaluating step {model.step} on {split.size:,} examples of {split.name!r}"
-        )
+        console.message(f"evaluating {_what(model)} on {split.size:,} examples of {split.name!r}")
         with within_memory():
             results, metrics = _results(model, split, config, _task(request, model), console)
         console.evaluation(model.step, split.name, metrics)
@@ -66,28 +71,31 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
         if isinstance(model, Exported):
             result["exported"] = str(model.path)
         if everybody.is_first:
-            if request.predictions is not None:
-                _write_predictions(request.predictions, model, split, results)
             full = {**result, "classes": _by_class(model, split, results)}
             full["data"] = {"source": config.data.source, "fingerprint": split.fingerprint}
-            warning = _keep(stored.path, model, full, split, request)
+            warning = _keep(stored, model, full, split, request)
             if warning is not None:
                 console.message(warning)
+            if request.predictions is not None:
+                _write_predictions(request.predictions, model, split, results)
     return result if everybody.is_first else None
 
 
 def _model(
-    run: files.AnyPath, request: EvalRequest, config: Config, console: Console, everybody: Peers
+    stored: workdir.StoredRun,
+    request: EvalRequest,
+    config: Config,
+    console: Console,
+    everybody: Peers,
 ) -> Restored | Exported:
     """What is to be evaluated."""
     if request.exported is None:
-        chosen = {"parallel.mesh", "parallel.rules"} & set(request.overrides)
         return predictor.load(
-            run / "checkpoints",
+            stored.checkpoints_dir,
             request.checkpoint,
             config.parallel,
-            chosen=bool(chosen),
-            say=console.message,
+            request.overrides,
+            console.message,
         )
     if everybody.count > 1:
         raise UsageError(
@@ -105,7 +113,7 @@ def _what(model: Restored | Exported) -> str:
 
 
 def _keep(
-    run: files.AnyPath,
+    stored: workdir.StoredRun,
     model: Restored | Exported,
     result: dict[str, Any],
     split: data.Split,
@@ -114,14 +122,15 @@ def _keep(
     """Writes the metrics into the workdir, if the model is its own; says why not, if so."""
     name = f"{split.name}-{model.step}"
     if isinstance(model, Exported):
-        if difference(workdir.read_run(run).config, model.config):
-            return f"not kept in {run}: {model.path} was trained with another config"
-        name += f"-{model.description.format}"
-    elif model.directory.resolve() != (run / "checkpoints").resolve():
-        return f"not kept in {run}: {model.directory / str(model.step)} is not its own"
+        if difference(stored.config, model.config):
+            return f"not kept in {stored.path}: {model.path} was trained with another config"
+        quantize = model.description.signature.get("quantize")
+        name += f"-{model.description.format}" + (f"-{quantize}" if quantize else "")
+    elif model.directory.resolve() != stored.checkpoints_dir.resolve():
+        return f"not kept in {stored.path}: {model.directory / str(model.step)} is not its own"
     if request.has_other_data:
         name += f"-{split.fingerprint}"
-    return workdir.try_write_eval(run, f"{name}.json", result)
+    return workdir.try_write_eval(stored.path, f"{name}.json", result)
 
 
 def _console(everybody: Peers) -> Console:

@@ -18,7 +18,7 @@ from jaxtrain.config import Config, ExportRequest, apply_overrides
 from jaxtrain.config.choices import unknown
 from jaxtrain.errors import ExportError, UsageError
 from jaxtrain.evaluation import Difference
-from jaxtrain.formats import FORMATS, beside
+from jaxtrain.formats import FORMATS, Tolerance, beside
 from jaxtrain.formats.contract import PROBABILITIES
 from jaxtrain.parallel.mesh import within_memory
 from jaxtrain.predictor import Restored
@@ -26,9 +26,9 @@ from jaxtrain.report import Console, open_console
 
 # Training images that quantization measures activations on.
 _CALIBRATION_EXAMPLES: Final = 512
-# A batch of one, one that no accelerator likes, and a large one.
+# A batch of one, one that no accelerator likes, and a large one; no larger than the examples.
 _BATCHES: Final = (1, 3, 256)
-# The small batches see as many examples at most.
+# Batches smaller than the largest see as many examples at most.
 _SMALL_EXAMPLES: Final = 256
 
 
@@ -50,13 +50,12 @@ def export(request: ExportRequest) -> dict[str, Any]:
     stored = workdir.read_run(request.workdir)
     config = apply_overrides(stored.config, request.overrides)
     with contextlib.closing(open_console(sys.stderr, time.perf_counter)) as console:
-        chosen = {"parallel.mesh", "parallel.rules"} & set(request.overrides)
         model = predictor.load(
-            stored.path / "checkpoints",
+            stored.checkpoints_dir,
             request.checkpoint,
             config.parallel,
-            chosen=bool(chosen),
-            say=console.message,
+            request.overrides,
+            console.message,
         )
         targets = _targets(request, stored.path, model.step)
         split = predictor.open_split(model, config.data, data.eval_split_name(config.data))
@@ -143,12 +142,10 @@ class _Work:
         source = self.model.source(
             FORMATS[name].dtype, functools.partial(_calibration, self.model, self.config)
         )
-        tolerance = self.request.tolerance
-        if tolerance is None:
-            tolerance = formats.tolerance(self.options.quantize, self.model.config.model.dtype)
         self.console.message(f"exporting step {self.model.step} as {name}")
-        with files.atomic_folder(path) as folder:
-            said = exporter.save(source, folder, self.options)
+        with files.atomic_folder(path, replace=self.request.overwrite) as folder:
+            with files.writing(path):
+                said = exporter.save(source, folder, self.options)
             beside.write(
                 folder,
                 name,
@@ -162,46 +159,54 @@ class _Work:
             actual = exporter.load(folder, PROBABILITIES)
             differences = self._differences(name, actual)
             largest = max((each.largest for each in differences), key=_nan_last)
+            agreement = differences[-1].same_class / differences[-1].examples
             self.console.message(_summary(name, differences, largest))
-            if not largest <= tolerance:  # a NaN is not
-                raise ExportError(
-                    f"{name}: a probability differs by {largest:.2g} from the checkpoint's, more "
-                    f"than {tolerance:g}; nothing is exported; accept it with --tolerance, or "
-                    "choose another format"
-                )
+            tolerance = self._tolerance(name)
+            _judge(name, largest, agreement, tolerance)
             verification = {
                 "split": self.split.name,
                 "fingerprint": self.split.fingerprint,
                 "largest_difference": largest,
-                "tolerance": tolerance,
+                "agreement": agreement,
+                "tolerance": dataclasses.asdict(tolerance),
                 "batches": [dataclasses.asdict(each) for each in differences],
             }
             files.atomic_write_json(folder / beside.VERIFICATION, verification)
             size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         self.console.message(f"exported: {path}  {size / 1e6:,.1f} MB")
-        most = differences[-1]
         return {
             "format": name,
             "path": str(path),
             "bytes": size,
             "largest_difference": largest,
-            "agreement": most.same_class / most.examples,
+            "agreement": agreement,
         }
+
+    def _tolerance(self, name: str) -> Tolerance:
+        """How far this format's outputs may be from the checkpoint's."""
+        if self.request.tolerance is not None:
+            return Tolerance(self.request.tolerance, 0.0)
+        quantize = self.options.quantize if "quantize" in FORMATS[name].reads else None
+        return formats.tolerance(quantize, self.model.config.model.dtype)
 
     def _differences(self, name: str, actual: evaluation.Outputs) -> list[Difference]:
         """How far an export is from the checkpoint, at each size of its batches."""
         softmax = jax.jit(jax.nn.softmax)
 
         def expected(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-            probabilities: NDArray[np.float32] = jax.device_get(softmax(self.model.logits(images)))
+            # An accelerator would round the products of float32 numbers, which others do not.
+            with jax.default_matmul_precision("highest"):
+                logits = self.model.logits(images)
+            probabilities: NDArray[np.float32] = jax.device_get(softmax(logits))
             return probabilities
 
         asked = self.request.verify
         count = self.split.size if asked is None else min(asked, self.split.size)
         found = []
         self.console.pause(f"verify {name}")
-        for batch in _BATCHES:
-            examples = count if batch == _BATCHES[-1] else min(count, _SMALL_EXAMPLES)
+        batches = sorted({min(batch, count) for batch in _BATCHES})
+        for batch in batches:
+            examples = count if batch == batches[-1] else min(count, _SMALL_EXAMPLES)
             difference = evaluation.compare(
                 expected,
                 actual,
@@ -222,6 +227,25 @@ def _summary(name: str, differences: list[Difference], largest: float) -> str:
         f"{name}: same class for {same:,} of {examples:,} examples, probabilities differ by "
         f"{largest:.1e} at most (batches of {sizes})"
     )
+
+
+def _judge(name: str, largest: float, agreement: float, tolerance: Tolerance) -> None:
+    """Refuses an export that is not the model.
+
+    Raises:
+        ExportError: so it is.
+    """
+    end = "nothing is exported; accept it with --tolerance, or choose another format"
+    if not largest <= tolerance.difference:  # a NaN is not
+        raise ExportError(
+            f"{name}: a probability differs by {largest:.2g} from the checkpoint's, more than "
+            f"{tolerance.difference:g}; {end}"
+        )
+    if agreement < tolerance.agreement:
+        raise ExportError(
+            f"{name}: only {agreement:.1%} of the examples get the checkpoint's class, fewer than "
+            f"{tolerance.agreement:.0%}; {end}"
+        )
 
 
 def _nan_last(value: float) -> float:

@@ -1,7 +1,6 @@
 """`jaxtrain predict`: images to class names and probabilities, one row each."""
 
 import contextlib
-import io
 import json
 import math
 import sys
@@ -39,22 +38,24 @@ def predict(request: PredictRequest) -> Generator[str]:
     inputs = data.list_inputs(request.paths, getattr(sys.stdin, "buffer", None))
     if request.output is not None:
         check_rows_file(request.output)
-    with contextlib.closing(_console(request)) as console, within_memory():
+    with (
+        contextlib.closing(open_console(sys.stderr, time.perf_counter)) as console,
+        within_memory(),
+    ):
         model, batch_size = _open(request, console)
         if request.top_k > len(model.class_names):
             raise UsageError(
                 f"--top_k={request.top_k} is more than the model's {len(model.class_names)} classes"
             )
         answers = _Answers(model, inputs, min(batch_size, len(inputs)), request.top_k)
+        for suffix, count in inputs.left_out.items():
+            console.message(f"left out: {count:,} {suffix}, no images by their names")
         if request.output is None:
-            yield from _as_text(answers, request)
+            yield from _as_text(answers, request, console)
         else:
-            console.pause("predict")
             with open_rows(request.output, top_k=request.top_k) as file:
-                for done, rows in enumerate(answers, start=1):
+                for rows in _with_progress(answers, console):
                     file.write(*rows)
-                    console.batches("predict", done, answers.batches)
-            console.unpause()
             result = {
                 "status": "predicted",
                 "step": model.step,
@@ -67,12 +68,6 @@ def predict(request: PredictRequest) -> Generator[str]:
     answers.raise_errors()
 
 
-def _console(request: PredictRequest) -> Console:
-    """What a person sees beside the rows; nothing where the rows themselves go to the screen."""
-    rows_on_screen = request.output is None and request.width is not None
-    return open_console(io.StringIO() if rows_on_screen else sys.stderr, time.perf_counter)
-
-
 def _open(request: PredictRequest, console: Console) -> tuple[Predictor, int]:
     """The model, and how many images it is given at a time."""
     if request.exported is not None:
@@ -81,24 +76,33 @@ def _open(request: PredictRequest, console: Console) -> tuple[Predictor, int]:
     assert request.workdir is not None, "one of the two is given"
     stored = workdir.read_run(request.workdir)
     config = apply_overrides(stored.config, request.overrides)
-    chosen = {"parallel.mesh", "parallel.rules"} & set(request.overrides)
     restored = predictor.load(
-        stored.path / "checkpoints",
+        stored.checkpoints_dir,
         request.checkpoint,
         config.parallel,
-        chosen=bool(chosen),
-        say=console.message,
+        request.overrides,
+        console.message,
     )
     return restored, config.eval.batch_size
 
 
-def _as_text(answers: "_Answers", request: PredictRequest) -> Iterator[str]:
-    """The rows for stdout."""
+def _as_text(answers: "_Answers", request: PredictRequest, console: Console) -> Iterator[str]:
+    """The rows for stdout; where a person sees them they are the progress themselves."""
     names = answers.model.class_names
     text = stdout_text(width=request.width, top_k=request.top_k, class_names=names)
     yield text.head
-    for rows in answers:
+    on_screen = request.width is not None
+    for rows in answers if on_screen else _with_progress(answers, console):
         yield text.text(rows)
+
+
+def _with_progress(answers: "_Answers", console: Console) -> Iterator[list[Row]]:
+    """The rows, told to the console."""
+    console.pause("predict")
+    for done, rows in enumerate(answers, start=1):
+        yield rows
+        console.batches("predict", done, answers.batches)
+    console.unpause()
 
 
 class _Answers:
@@ -109,7 +113,6 @@ class _Answers:
         batches: how many there are.
         unreadable: images that could not be read.
         not_finite: images whose outputs are not finite.
-        first: the first of either, and why.
     """
 
     def __init__(self, model: Predictor, inputs: data.Inputs, batch_size: int, top_k: int) -> None:
@@ -117,7 +120,7 @@ class _Answers:
         self.batches = math.ceil(len(inputs) / batch_size)
         self.unreadable = 0
         self.not_finite = 0
-        self.first = ""
+        self._first = {"unreadable": "", "not_finite": ""}
         self._inputs = inputs
         self._batch_size = batch_size
         self._top_k = top_k
@@ -140,12 +143,12 @@ class _Answers:
     ) -> Row:
         if error is not None:
             self.unreadable += 1
-        elif not finite:
-            error = _NOT_FINITE
-            self.not_finite += 1
-        if error is not None:
-            self.first = self.first or f"{name}: {error}"
+            self._first["unreadable"] = self._first["unreadable"] or f"{name}: {error}"
             return Row(path=name, error=error)
+        if not finite:
+            self.not_finite += 1
+            self._first["not_finite"] = self._first["not_finite"] or name
+            return Row(path=name, error=_NOT_FINITE)
         return Row(
             path=name,
             classes=tuple(self.model.class_names[index] for index in ranking["top"][row]),
@@ -156,16 +159,17 @@ class _Answers:
         """Says that not all is well, after all rows.
 
         Raises:
-            DataError: images could not be read.
             NonFiniteError: outputs were not finite.
+            DataError: images could not be read.
         """
         total = len(self._inputs)
+        parts = []
         if self.not_finite:
-            raise NonFiniteError(
-                f"{self.not_finite:,} of {total:,} images have no answer; the first is {self.first}"
-            )
+            first = self._first["not_finite"]
+            parts.append(f"{self.not_finite:,}: {_NOT_FINITE}, first for {first}")
         if self.unreadable:
-            raise DataError(
-                f"{self.unreadable:,} of {total:,} images could not be read; the first is "
-                f"{self.first}"
-            )
+            first = self._first["unreadable"]
+            parts.append(f"{self.unreadable:,} could not be read, first {first}")
+        if parts:
+            kind = NonFiniteError if self.not_finite else DataError
+            raise kind(f"of {total:,} images {'; '.join(parts)}")

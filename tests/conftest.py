@@ -46,6 +46,7 @@ class OneFileOneWorker(LoadFileScheduling):
         return "processes" if OF_PROCESSES.search(file) else file
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneFileOneWorker:
     return OneFileOneWorker(config, log)
 

@@ -1,10 +1,11 @@
 import os
+import platform
 from pathlib import Path
 
 import pytest
 
 from jaxtrain.errors import CheckpointError, UsageError
-from jaxtrain.files import atomic_folder
+from jaxtrain.files import atomic_folder, writing
 
 
 def names(folder: Path) -> list[str]:
@@ -41,20 +42,58 @@ def test_a_failure_leaves_nothing_and_what_was_there(tmp_path):
     assert (target / "file").read_text() == "old"
 
 
-def test_what_is_there_is_replaced(tmp_path):
+def test_what_is_there_is_replaced_if_it_may_be(tmp_path):
     target = tmp_path / "model"
     target.mkdir()
     (target / "old").write_text("old")
-    with atomic_folder(target) as folder:
+    with atomic_folder(target, replace=True) as folder:
         (folder / "new").write_text("new")
         assert names(target) == ["old"]
     assert names(tmp_path) == ["model"]
     assert names(target) == ["new"]
 
 
+def test_what_came_there_meanwhile_is_kept(tmp_path):
+    target = tmp_path / "model"
+
+    def write():
+        with atomic_folder(target):
+            target.mkdir()
+            (target / "file").write_text("another's")
+
+    with pytest.raises(UsageError, match="was made by someone else meanwhile"):
+        write()
+    assert names(tmp_path) == ["model"]
+    assert (target / "file").read_text() == "another's"
+
+
+def test_what_was_put_aside_comes_back_when_the_new_one_cannot(tmp_path, monkeypatch):
+    target = tmp_path / "model"
+    target.mkdir()
+    (target / "old").write_text("old")
+    rename = Path.rename
+
+    def fail_for_new(self, to):
+        if self.suffix == ".tmp":
+            raise OSError(28, os.strerror(28))
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", fail_for_new)
+    with (
+        pytest.raises(CheckpointError, match=r"cannot write .*/model: No space left"),
+        atomic_folder(target, replace=True),
+    ):
+        pass
+    assert names(tmp_path) == ["model"]
+    assert names(target) == ["old"]
+
+
 def test_what_killed_processes_left_is_removed_and_brought_back(tmp_path):
-    dead = 2**22 + 1  # above any process's number
-    alive = os.getppid()
+    here = platform.node()
+    dead = f"{here}.{2**22 + 1}"  # above any process's number
+    alive = f"{here}.{os.getppid()}"
+    elsewhere = f"of-another-host.{2**22 + 1}"
+    (tmp_path / f".model.{elsewhere}.tmp").mkdir()
     (tmp_path / f".model.{dead}.tmp").mkdir()
     (tmp_path / f".model.{alive}.tmp").mkdir()
     (tmp_path / f".other.{dead}.tmp").mkdir()
@@ -62,7 +101,8 @@ def test_what_killed_processes_left_is_removed_and_brought_back(tmp_path):
     (tmp_path / f".model.{dead}.old" / "file").write_text("put aside")
     with pytest.raises(ZeroDivisionError), atomic_folder(tmp_path / "model"):
         raise ZeroDivisionError
-    assert names(tmp_path) == [f".model.{alive}.tmp", f".other.{dead}.tmp", "model"]
+    kept = {f".model.{alive}.tmp", f".model.{elsewhere}.tmp", f".other.{dead}.tmp", "model"}
+    assert set(names(tmp_path)) == kept
     assert (tmp_path / "model" / "file").read_text() == "put aside"
 
 
@@ -75,10 +115,15 @@ def test_a_place_that_cannot_be_written_is_named(open_place, read_only):
         pass
 
 
-def test_a_full_disk_is_said(tmp_path):
+def test_a_full_disk_is_said_where_it_is_written(tmp_path):
     with (
         pytest.raises(CheckpointError, match=r"cannot write .*/model: No space left .* make room"),
-        atomic_folder(tmp_path / "model"),
+        writing(tmp_path / "model"),
     ):
         raise OSError(28, os.strerror(28))
+
+
+def test_an_error_of_the_block_is_its_own(tmp_path):
+    with pytest.raises(FileNotFoundError), atomic_folder(tmp_path / "model"):
+        raise FileNotFoundError(2, "something that is read")
     assert names(tmp_path) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxtrain import files
+from jaxtrain.cli.values import file_for, folder, names, picture, whole
 from jaxtrain.config import (
     CheckRequest,
     EvalRequest,
@@ -27,14 +28,10 @@ from jaxtrain.config.values import check_values
 from jaxtrain.errors import UsageError
 
 # Where the examples come from; what is made of them is the run's own.
-_DATA_KEYS = (
-    *EXAMPLE_KEYS,
-    "data.download",
-    "data.eval_split",
-    "data.cache",
-    "data.threads",
-    "data.ahead",
-)
+_PLACE_KEYS = (*EXAMPLE_KEYS, "data.download", "data.eval_split")
+_READING_KEYS = ("data.cache", "data.threads", "data.ahead")
+# Examples that an export is verified with.
+_VERIFY = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +57,7 @@ def train_request(given: Given) -> TrainRequest:
     Raises:
         UsageError: no config, a bad one, or flags that contradict each other.
     """
-    workdir = _folder(given.flags["workdir"])
+    workdir = folder(given.flags["workdir"])
     if given.flags["fresh"] and given.flags["extend"]:
         raise UsageError("--fresh starts another run, --extend goes on with one: give one of them")
     if given.flags["extend"] and workdir is None:
@@ -91,7 +88,10 @@ def eval_request(given: Given) -> EvalRequest:
             each other, or no place for the predictions.
     """
     exported = _exported(given)
-    predictions = _file_for("predictions", given.flags["predictions"])
+    keys: tuple[str, ...] = (*_PLACE_KEYS, "eval.batch_size")
+    if exported is None:
+        keys = (*_PLACE_KEYS, *_READING_KEYS, "eval.", "parallel.")
+    predictions = file_for("predictions", given.flags["predictions"])
     if given.flags["top_k"] is not None and predictions is None:
         raise UsageError(f"--top_k={given.flags['top_k']} needs --predictions=FILE, for its rows")
     return EvalRequest(
@@ -100,8 +100,8 @@ def eval_request(given: Given) -> EvalRequest:
         split=given.flags["split"],
         exported=exported,
         predictions=predictions,
-        top_k=_whole("top_k", given.flags["top_k"], least=1) or 1,
-        overrides=_overrides(given, "eval", (*_DATA_KEYS, "eval.", "parallel.")),
+        top_k=whole("top_k", given.flags["top_k"], least=1) or 1,
+        overrides=_overrides(given, "eval", keys),
         processes=_processes(given),
     )
 
@@ -113,7 +113,7 @@ def predict_request(given: Given) -> PredictRequest:
         UsageError: no model or two, nothing to classify, or no place for the rows.
     """
     exported = _exported(given)
-    workdir = _folder(given.flags["workdir"])
+    workdir = folder(given.flags["workdir"])
     if (workdir is None) == (exported is None):
         raise UsageError(
             "give one model: --workdir=DIR, the folder of a run, or --exported=PATH, that of an "
@@ -127,8 +127,8 @@ def predict_request(given: Given) -> PredictRequest:
         workdir=workdir,
         exported=exported,
         checkpoint=given.flags["checkpoint"] or "last",
-        top_k=_whole("top_k", given.flags["top_k"], least=1) or 1,
-        output=_file_for("output", given.flags["output"]),
+        top_k=whole("top_k", given.flags["top_k"], least=1) or 1,
+        output=file_for("output", given.flags["output"]),
         width=given.width,
         overrides=_overrides(given, "predict", keys),
     )
@@ -140,7 +140,7 @@ def export_request(given: Given) -> ExportRequest:
     Raises:
         UsageError: no workdir, no format, or a value that its flag refuses.
     """
-    formats = _names("format", given.flags["format"])
+    formats = names("format", given.flags["format"])
     if formats is None:
         raise UsageError("no --format; give one or several, as in --format=savedmodel,onnx")
     verify = given.flags["verify"]
@@ -158,17 +158,17 @@ def export_request(given: Given) -> ExportRequest:
         formats=formats,
         checkpoint=given.flags["checkpoint"] or "last",
         output=None if output is None else Path(output).expanduser(),
-        platforms=_names("platforms", given.flags["platforms"]),
+        platforms=names("platforms", given.flags["platforms"]),
         quantize=given.flags["quantize"],
-        verify=None if verify == "all" else _whole("verify", verify or "256", least=1),
+        verify=None if verify == "all" else whole("verify", verify, least=1) or _VERIFY,
         tolerance=tolerance,
         overwrite=bool(given.flags["overwrite"]),
-        overrides=_overrides(given, "export", (*_DATA_KEYS, "eval.batch_size", "parallel.")),
+        overrides=_overrides(given, "export", (*_PLACE_KEYS, "parallel.")),
     )
 
 
 def _workdir(given: Given, purpose: str) -> files.AnyPath:
-    workdir = _folder(given.flags["workdir"])
+    workdir = folder(given.flags["workdir"])
     if workdir is None:
         raise UsageError(f"no --workdir; give --workdir=DIR, the folder of the run to {purpose}")
     return workdir
@@ -220,17 +220,17 @@ def check_request(given: Given) -> CheckRequest:
         raise UsageError(_no_config())
     recipe = load_recipe(given.flags["config"])
     config, sources = resolve(recipe, given.overrides)
-    devices = _whole("devices", given.flags["devices"], least=1)
+    devices = whole("devices", given.flags["devices"], least=1)
     topology = _topology(given.flags["topology"], devices)
     return CheckRequest(
         config=config,
         config_name=recipe.name,
         sources=sources,
         devices=devices,
-        hosts=_hosts(_whole("hosts", given.flags["hosts"], least=1), devices, topology),
+        hosts=_hosts(whole("hosts", given.flags["hosts"], least=1), devices, topology),
         topology=topology,
-        batch=_whole("batch", given.flags["batch"], least=1),
-        preview=_picture("preview", given.flags["preview"]),
+        batch=whole("batch", given.flags["batch"], least=1),
+        preview=picture("preview", given.flags["preview"]),
         print_config=bool(given.flags["print_config"]),
         json=bool(given.flags["json"]),
     )
@@ -246,8 +246,8 @@ def _stored_recipe(workdir: files.AnyPath) -> Recipe:
         flat = check_values(values)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-    folder = workdir if files.is_bucket(workdir) else workdir.resolve()
-    name = re.sub(r"-[0-9a-f]{8}$", "", folder.name)
+    place = workdir if files.is_bucket(workdir) else workdir.resolve()
+    name = re.sub(r"-[0-9a-f]{8}$", "", place.name)
     return Recipe(name=name, label=str(path), values=flat)
 
 
@@ -263,8 +263,8 @@ def _processes(given: Given) -> Processes:
     if 0 < len(said) < len(place):
         missing = " and ".join(f"--{name}" for name in place if name not in said)
         raise UsageError(f"--{said[0]} needs {missing} too; or give none, to find a cluster")
-    count = _whole("num_processes", place["num_processes"], least=1)
-    index = _whole("process_id", place["process_id"], least=0)
+    count = whole("num_processes", place["num_processes"], least=1)
+    index = whole("process_id", place["process_id"], least=0)
     if count is not None and index is not None and index >= count:
         raise UsageError(
             f"--process_id={index} must be below --num_processes={count}: the first process is 0"
@@ -305,53 +305,5 @@ def _topology(text: str | None, devices: int | None) -> str | None:
 
 
 def _no_config() -> str:
-    names = ", ".join(packaged_recipes())
-    return f"no --config; give --config=FILE (a .py file, a config.json or one of: {names})"
-
-
-def _folder(text: str | None) -> files.AnyPath | None:
-    """The path of a folder; a bucket is asked now whether it is there, before anything slow."""
-    if text is None:
-        return None
-    return files.place(text) if "://" in text else Path(text).expanduser()
-
-
-def _picture(flag: str, text: str | None) -> Path | None:
-    """The file of a picture, which need not be there."""
-    path = _file_for(flag, text)
-    if path is not None and path.suffix.lower() != ".png":
-        raise UsageError(f"--{flag}={text} must be a file that ends in .png")
-    return path
-
-
-def _file_for(flag: str, text: str | None) -> Path | None:
-    """A file to write, which need not be there; its folder must be."""
-    if text is None:
-        return None
-    path = Path(text).expanduser()
-    if "://" in text:
-        raise UsageError(f"--{flag}={text} must be a local file")
-    if path.is_dir():
-        raise UsageError(f"--{flag}={text} is a folder; give a file in it")
-    if not path.parent.is_dir():
-        raise UsageError(f"--{flag}={text}: there is no folder {path.parent}; make it first")
-    return path
-
-
-def _names(flag: str, text: str | None) -> tuple[str, ...] | None:
-    """Names with commas between them, each once."""
-    if text is None:
-        return None
-    names = tuple(name.strip() for name in text.split(","))
-    if "" in names or len(set(names)) < len(names):
-        raise UsageError(f"--{flag}={text} must be names with commas between them, each once")
-    return names
-
-
-def _whole(flag: str, text: str | None, least: int) -> int | None:
-    if text is None:
-        return None
-    number = parse_number(text)
-    if not isinstance(number, int) or number < least:
-        raise UsageError(f"--{flag}={text} must be a whole number, {least} or more")
-    return number
+    recipes = ", ".join(packaged_recipes())
+    return f"no --config; give --config=FILE (a .py file, a config.json or one of: {recipes})"

@@ -167,7 +167,7 @@ VERBS = {
             Flag("overwrite", None, "replace an export that is there"),
             _DEBUG,
         ),
-        keys="set data.path and where else data comes from, eval.batch_size, parallel.*",
+        keys="set data.path and where else data comes from, parallel.*",
         request=export_request,
         run="jaxtrain.export:export",
     ),

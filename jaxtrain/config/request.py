@@ -152,7 +152,7 @@ class ExportRequest:
     output: Path | None = None
     platforms: tuple[str, ...] | None = None
     quantize: str | None = None
-    verify: int | None = 256
+    verify: int | None
     tolerance: float | None = None
     overwrite: bool = False
     overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)

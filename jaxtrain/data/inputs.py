@@ -5,7 +5,7 @@ import functools
 import glob
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -29,7 +29,7 @@ class Inputs:
     """Images in the order given; read only by `batches`.
 
     Attributes:
-        left_out: how many files in folders are no images by their names, for each suffix.
+        left_out: how many files in folders are no images by their names, by suffix.
     """
 
     def __init__(self, groups: Sequence["_Group"], left_out: Mapping[str, int]):
@@ -107,20 +107,24 @@ class _Files:
 
 
 class _Array:
-    """Images uint8 `[N, H, W, C]` of one file."""
+    """Images uint8 `[N, H, W, C]` of one file, opened when they are read.
 
-    def __init__(self, path: str, images: NDArray[np.uint8]):
+    Thousands of files that are kept open would be more than a process may have.
+    """
+
+    def __init__(self, path: str, opened: Callable[[], NDArray[np.uint8]]):
         self._path = path
-        self._images = images
+        self._opened = opened
+        self._shape = opened().shape
 
     def __len__(self) -> int:
-        return len(self._images)
+        return self._shape[0]
 
     def name(self, index: int) -> str:
         return f"{self._path}[{index}]"
 
     def check_channels(self, channels: int) -> None:
-        count, height, width, own = self._images.shape
+        count, height, width, own = self._shape
         if own != channels:
             raise UsageError(
                 f"{self._path} holds {count} images of {height}x{width} and {own} channels, but "
@@ -128,7 +132,7 @@ class _Array:
             )
 
     def read(self, index: int, channels: int) -> NDArray[np.uint8]:
-        image: NDArray[np.uint8] = self._images[index]
+        image: NDArray[np.uint8] = self._opened()[index]
         return image
 
 
@@ -174,6 +178,8 @@ class _Listing:
     def __init__(self) -> None:
         self.groups: list[_Group] = []
         self.left_out: collections.Counter[str] = collections.Counter()
+        # Batches that are read ahead reach over the ends of files.
+        self._open = functools.lru_cache(maxsize=4)(lambda kind, path: kind(path))
 
     def add(self, path: str, *, may_be_missing: bool = False) -> None:
         try:
@@ -208,9 +214,9 @@ class _Listing:
         except OSError:  # told when it is read
             magic = b""
         if magic == _NPY_MAGIC or _suffix(path) in (".npy", ".npz"):
-            self.groups.append(_Array(path, _npy(path)))
+            self.groups.append(_Array(path, functools.partial(self._open, _npy, path)))
         elif magic[:2] == _GZIP_MAGIC or magic[:3] in _IDX_MAGICS:
-            self.groups.append(_Array(path, idx.read_images(Path(path))))
+            self.groups.append(_Array(path, functools.partial(self._open, _idx, path)))
         else:
             self._files().paths.append(path)
 
@@ -292,6 +298,11 @@ def _paths_in(stdin: BinaryIO | None) -> list[str]:
     if not paths:
         raise UsageError("- is given, but stdin holds no paths; write one a line")
     return paths
+
+
+def _idx(path: str) -> NDArray[np.uint8]:
+    """Images `[N, H, W, C]` of an IDX file."""
+    return idx.read_images(Path(path))
 
 
 def _npy(path: str) -> NDArray[np.uint8]:

@@ -1,6 +1,6 @@
 """Where files lie, on a local disk or in a bucket, and how they get there whole."""
 
-from jaxtrain.files.folder import atomic_folder
+from jaxtrain.files.folder import atomic_folder, writing
 from jaxtrain.files.places import AnyPath, absolute, explained, is_bucket, place
 from jaxtrain.files.temporary import remove_temporary, temporary
 from jaxtrain.files.whole import (
@@ -25,4 +25,5 @@ __all__ = [
     "remove_temporary",
     "strict",
     "temporary",
+    "writing",
 ]

@@ -7,7 +7,17 @@ from typing import Final, cast
 from jaxtrain.errors import UsageError
 from jaxtrain.formats.contract import Exporter, Options, Source
 
-__all__ = ["CHOICES", "FORMATS", "Exporter", "Format", "Options", "Source", "exporter", "tolerance"]
+__all__ = [
+    "CHOICES",
+    "FORMATS",
+    "Exporter",
+    "Format",
+    "Options",
+    "Source",
+    "Tolerance",
+    "exporter",
+    "tolerance",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +50,24 @@ FORMATS: Final = {
 }
 
 
-_QUANTIZED: Final = {"float16": 0.02, "int8": 0.5}
+@dataclasses.dataclass(frozen=True)
+class Tolerance:
+    """How far an export may be from its checkpoint.
+
+    Attributes:
+        difference: of any probability, the largest.
+        agreement: share of the examples that get the same class, the least.
+    """
+
+    difference: float
+    agreement: float
+
+
+# Of float32 others may be classes whose probabilities are equal but for the rounding. Eight bits
+# cost a classifier of 1000 classes some percent of agreement.
+_FLOAT32: Final = Tolerance(1e-4, 0.98)
+_HALF: Final = Tolerance(0.05, 0.95)
+_QUANTIZED: Final = {"float16": Tolerance(0.02, 0.98), "int8": Tolerance(0.5, 0.9)}
 
 # The choices of each field of `Options`.
 CHOICES: Final = {
@@ -49,8 +76,8 @@ CHOICES: Final = {
 }
 
 
-def tolerance(quantize: str | None, dtype: str) -> float:
-    """The largest difference of a probability that an export may have, unless a person says so.
+def tolerance(quantize: str | None, dtype: str) -> Tolerance:
+    """What suits an export, unless a person says otherwise.
 
     Args:
         quantize: as in `Options`.
@@ -58,7 +85,7 @@ def tolerance(quantize: str | None, dtype: str) -> float:
     """
     if quantize is not None:
         return _QUANTIZED[quantize]
-    return 1e-4 if dtype == "float32" else 0.05
+    return _FLOAT32 if dtype == "float32" else _HALF
 
 
 def exporter(name: str) -> Exporter:

@@ -10,6 +10,7 @@ from jaxtrain import __version__, files
 from jaxtrain.config import Config, load_json, to_dict
 from jaxtrain.config.store import read_json
 from jaxtrain.errors import UsageError
+from jaxtrain.formats import FORMATS
 from jaxtrain.formats.contract import INPUT, LOGITS, PROBABILITIES, Source
 
 SIGNATURE: Final = "signature.json"
@@ -139,6 +140,12 @@ def read(folder: Path) -> Description:
     signature = read_json(folder / SIGNATURE)
     try:
         _refuse_damage(folder, signature["sha256"])
+        if signature["format"] not in FORMATS:
+            raise UsageError(
+                f"{folder / SIGNATURE}: format {signature['format']!r} is none of "
+                f"{', '.join(FORMATS)}; install the jaxtrain that exported it, "
+                f"{signature.get('jaxtrain')}, or export it again"
+            )
         _, height, width, channels = signature["input"]["shape"]
         return Description(
             format=str(signature["format"]),

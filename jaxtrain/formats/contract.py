@@ -71,6 +71,7 @@ class Exporter(Protocol):
         Raises:
             UsageError: the model, or this choice of options, cannot be exported to this format;
                 names what it is and what to do.
+            OSError: it cannot be written.
         """
 
     def load(self, folder: Path, output: str) -> Outputs:

@@ -44,6 +44,8 @@ def lowering(name: str) -> Iterator[None]:
         yield
     except Exception as error:
         text = one_line(error)[:_MOST_TEXT]
+        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in text:
+            raise  # no fault of the model's
         raise UsageError(
             f"format {name}: the model cannot be lowered for batches of any size "
             f"({type(error).__name__}: {text}); use operations that do not depend on the batch size"

@@ -66,6 +66,8 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
         model = _convert(logits_of, image)
         onnx.save(model, folder / _FILE)
         load(folder, LOGITS)(np.zeros((2, *source.image_shape), np.uint8))
+    except OSError:  # it cannot be written
+        raise
     except Exception as error:
         # What each raises where it knows no way is not of one kind.
         raise UsageError(

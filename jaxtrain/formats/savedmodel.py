@@ -55,13 +55,17 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
 
     Raises:
         UsageError: the model cannot be lowered for a batch of any size.
+        OSError: it cannot be written.
     """
     del options
     model = tf.Module()
     model.weights = {name: tf.Variable(leaf) for name, leaf in by_name(source.variables).items()}
     logits, serve = _functions(source, dict(model.weights))
     signatures = {_SERVING: serve, LOGITS: logits}
-    tf.saved_model.save(model, str(folder), signatures)
+    try:
+        tf.saved_model.save(model, str(folder), signatures)
+    except tf.errors.OpError as error:  # its writes fail so
+        raise OSError(f"{type(error).__name__}: {one_line(error)[:300]}") from error
     return {
         "signatures": {
             name: sorted(function.structured_outputs) for name, function in signatures.items()

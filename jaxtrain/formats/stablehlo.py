@@ -6,7 +6,7 @@ in `params/head/kernel`. Those of a dtype that NumPy does not have, such as bflo
 unsigned integers of the same bits, which the program takes them as.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,24 +90,18 @@ def _as(dtype: np.dtype[Any], stored: Any) -> Any:
 
 
 def load(folder: Path, output: str) -> Outputs:
-    """The model of such a folder, run by JAX on its default device.
+    """The model of such a folder, run by JAX on its default device, or another that it is for.
 
     Args:
         folder: where `save` wrote it.
         output: which of its outputs, `LOGITS` or `PROBABILITIES`.
 
     Raises:
-        UsageError: a file is missing or damaged, or the program was not exported for the platform
-            that JAX runs on.
+        UsageError: a file is missing or damaged, or the program was not exported for a platform
+            that JAX has here.
     """
     program = _program(folder / _PROGRAM)
-    here = export.default_export_platform()
-    if here not in program.platforms:
-        given = ",".join(program.platforms)
-        raise UsageError(
-            f"{folder / _PROGRAM} was exported for {given}, but JAX runs on {here} here; export "
-            f"it with --platforms={given},{here}"
-        )
+    device = _device(program.platforms)
     weights = _weights(folder / _WEIGHTS)
     call = jax.jit(lambda weights, image: program.call(weights, image)[output])
     image = jax.ShapeDtypeStruct((1, *program.in_avals[-1].shape[1:]), np.uint8)
@@ -118,8 +112,23 @@ def load(folder: Path, output: str) -> Outputs:
             f"{folder}: {_WEIGHTS} does not fit {_PROGRAM} ({one_line(error)[:300]}); export the "
             "model again"
         ) from error
-    on_device = jax.device_put(weights)
+    on_device = jax.device_put(weights, device)  # the images follow
     return lambda images: np.asarray(call(on_device, images))
+
+
+def _device(platforms: Sequence[str]) -> jax.Device:
+    """A device of one of these platforms, of JAX's default one if it is among them."""
+    here = export.default_export_platform()
+    for platform in sorted(platforms, key=lambda name: name != here):
+        try:
+            return jax.devices(platform)[0]
+        except RuntimeError:  # JAX has none here
+            continue
+    given = ",".join(platforms)
+    raise UsageError(
+        f"a StableHLO program for {given} cannot be run here, where JAX has {here}; export it "
+        f"with --platforms={given},{here}"
+    )
 
 
 def _program(path: Path) -> export.Exported:

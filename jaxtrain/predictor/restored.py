@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -114,8 +114,7 @@ def load(
     checkpoints: AnyPath,
     which: str,
     parallel: ParallelConfig,
-    *,
-    chosen: bool,
+    overrides: Collection[str],
     say: Callable[[str], None],
 ) -> Restored:
     """The model of the checkpoint that a person names; looks again if a live run removed it.
@@ -127,13 +126,14 @@ def load(
         checkpoints: the run's.
         which: `last`, `best`, a step's number or a checkpoint's path.
         parallel: how the model is to lie on the devices.
-        chosen: whether the command line said so.
+        overrides: keys that the command line sets.
         say: told when the default is taken instead.
 
     Raises:
         CheckpointError: it cannot be read, or is damaged.
         UsageError: there is none, its model cannot be built any more, or `parallel` does not fit.
     """
+    chosen = not {"parallel.mesh", "parallel.rules"}.isdisjoint(overrides)
     while True:
         directory, step = _locate(checkpoints, which)
         try:

@@ -8,7 +8,7 @@ from typing import Any
 from jaxtrain.config import Config, load_json
 from jaxtrain.errors import JaxtrainError, UsageError
 from jaxtrain.files import AnyPath, atomic_write_json, explained, is_bucket, place
-from jaxtrain.workdir.names import CONFIG, EVAL
+from jaxtrain.workdir.names import CHECKPOINTS, CONFIG, EVAL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +22,11 @@ class StoredRun:
 
     path: AnyPath
     config: Config
+
+    @property
+    def checkpoints_dir(self) -> AnyPath:
+        """Where its checkpoints are."""
+        return self.path / CHECKPOINTS
 
 
 def read_run(path: AnyPath | str) -> StoredRun:

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import io
 import json
 import re
 import subprocess
@@ -89,6 +90,14 @@ def test_the_whole_test_set_has_the_same_accuracy(exported: Exported, name: str)
     assert scored["eval"]["accuracy"] == expected["accuracy"]
     assert scored["eval"]["loss"] == pytest.approx(expected["loss"], abs=1e-6)
     assert scored["step"] == exported.result["step"]
+    images, _ = first_digits("t10k", 30)
+    np.save(exported.command.folder / "some.npy", images)
+    predicted = exported.command("predict", f"--exported={path}", "some.npy")
+    assert predicted.returncode == 0, predicted.stderr
+    rows = csv.DictReader(io.StringIO(predicted.stdout, newline=""))
+    for row, wanted in zip(rows, exported.predictions[:30], strict=True):
+        assert row["class"] == wanted["class"]
+        assert float(row["probability"]) == pytest.approx(float(wanted["probability"]), abs=2e-6)
     kept = exported.command.folder / exported.run.removeprefix("--workdir=") / "eval"
     full = json.loads((kept / f"test-{scored['step']}-{name}.json").read_text())
     assert full["eval"] == scored["eval"]
@@ -106,6 +115,9 @@ def test_a_quantized_one_says_what_it_costs(exported: Exported, quantize: str, m
     assert proof["batches"][-1]["examples"] == 10000
     assert 0 < proof["largest_difference"] == export["largest_difference"]
     assert 1 - export["agreement"] <= 2 * most
+    assert proof["tolerance"]["agreement"] == {"int8": 0.9, "float16": 0.98}[quantize]
+    kept = exported.command.folder / exported.run.removeprefix("--workdir=") / "eval"
+    assert (kept / f"test-{exported.result['step']}-tflite-{quantize}.json").is_file()
     size = (exported.command.folder / export["path"] / "model.tflite").stat().st_size
     whole = exported.command.folder / exported.exports["tflite"]["path"] / "model.tflite"
     assert size < {"int8": 0.6, "float16": 0.75}[quantize] * whole.stat().st_size
@@ -128,6 +140,7 @@ def test_it_says_what_it_is_and_that_it_was_compared(exported: Exported, name: s
     assert config["train"]["steps"] == exported.result["step"]
     proof = json.loads((folder / "verification.json").read_text())
     assert [each["batch"] for each in proof["batches"]] == [1, 3, 256]
+    assert proof["tolerance"] == {"difference": 1e-4, "agreement": 0.98}
     assert all(each["examples"] == each["same_class"] == 256 for each in proof["batches"])
     assert proof["largest_difference"] < 1e-5
     assert exported.exports[name]["agreement"] == 1
@@ -182,6 +195,45 @@ def test_nothing_is_exported_beyond_the_tolerance(small: Command) -> None:
     assert not list(small.folder.glob("*new*")), "nothing under its name, and nothing beside it"
 
 
+# An exporter that writes another model than it is given.
+WRONG = """
+import dataclasses, sys
+import jax
+from jaxtrain.formats import {name} as exporter
+from jaxtrain.cli import entry
+save = exporter.save
+def wrong(source, folder, options):
+    variables = jax.tree.map(lambda leaf: leaf {change}, source.variables)
+    return save(dataclasses.replace(source, variables=variables), folder, options)
+exporter.save = wrong
+sys.argv[1:] = {words}
+entry()
+"""
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [("* 1.01", "a probability differs by "), ("* float('nan')", "a probability differs by nan")],
+)
+def test_another_model_is_found_out(small: Command, name: str, change: str, said: str) -> None:
+    words = ("export", "--workdir=run", f"--format={name}", f"--output=wrong/{name}")
+    program = WRONG.format(name=name, change=change, words=[*words, "--overwrite"])
+    done = small(program=(sys.executable, "-c", program))
+    assert (done.returncode, done.stdout) == (6, ""), done.stderr
+    assert f"jaxtrain: error: {name}: {said}" in done.stderr
+    assert list((small.folder / "wrong").iterdir()) == []
+
+
+def test_the_export_that_is_there_survives_a_wrong_one(small: Command) -> None:
+    words = ("export", "--workdir=run", "--format=stablehlo", "--output=good")
+    small.result(*words)
+    before = snapshot(small.folder / "good")
+    program = WRONG.format(name="stablehlo", change="* -1", words=[*words, "--overwrite"])
+    assert small(program=(sys.executable, "-c", program)).returncode == 6
+    assert snapshot(small.folder / "good") == before
+
+
 def test_an_export_is_replaced_only_when_asked(small: Command) -> None:
     words = ("export", "--workdir=run", "--format=stablehlo", "--output=twice")
     small.result(*words)
@@ -194,7 +246,8 @@ def test_an_export_is_replaced_only_when_asked(small: Command) -> None:
     assert snapshot(small.folder / "twice") == before
     small.result(*words, "--overwrite", "--verify=10")
     proof = json.loads((small.folder / "twice" / "verification.json").read_text())
-    assert [each["examples"] for each in proof["batches"]] == [10, 10, 10]
+    sizes = [(each["batch"], each["examples"]) for each in proof["batches"]]
+    assert sizes == [(1, 10), (3, 10), (10, 10)], "no batch is larger than the examples"
     assert len(list(small.folder.glob("*twice*"))) == 1
     done = small("export", "--workdir=run", "--format=stablehlo", "--output=run", "--overwrite")
     assert done.returncode == 2
@@ -233,6 +286,34 @@ def test_bad_usage_is_one_line(small: Command, words: list[str], said: str) -> N
         ("onnx", "jax2onnx", "onnx"),
     ],
 )
+def test_a_missing_runtime_says_what_to_install(
+    small: Command, name: str, missing: str, extra: str
+) -> None:
+    """Also where the export is only used."""
+    folder = small.folder / f"made-{name}"
+    if not folder.exists():
+        small.result("export", "--workdir=run", f"--format={name}", f"--output={folder}")
+    runtime = {"tflite": "ai_edge_litert", "onnx": "onnxruntime"}.get(name, missing)
+    program = (
+        f"import sys; sys.modules[{runtime!r}] = None; from jaxtrain.cli import entry; entry()"
+    )
+    words = ("predict", f"--exported={folder}", "digits.npy")
+    np.save(small.folder / "digits.npy", first_digits("t10k", 3)[0])
+    done = small(*words, program=(sys.executable, "-c", program))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert f"format {name} needs {runtime}" in done.stderr
+    assert f"pip install 'jaxtrain[{extra}]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "extra"),
+    [
+        ("savedmodel", "tensorflow", "tf"),
+        ("tflite", "tensorflow", "tf"),
+        ("onnx", "jax2onnx", "onnx"),
+    ],
+)
 def test_a_missing_extra_says_what_to_install(
     small: Command, name: str, missing: str, extra: str
 ) -> None:
@@ -250,9 +331,15 @@ def test_a_missing_extra_says_what_to_install(
 def test_a_stop_leaves_nothing_half_written(small: Command) -> None:
     words = ("export", "--workdir=run", "--format=stablehlo", "--output=stopped/it")
     stopped = small.folder / "stopped"
-    with small.start(*words) as process:
+    # It is in the middle of the comparison until it is stopped.
+    program = (
+        "import sys, time; from jaxtrain import evaluation; "
+        "evaluation.compare = lambda *_, **__: time.sleep(600); "
+        f"sys.argv[1:] = {list(words)}; from jaxtrain.cli import entry; entry()"
+    )
+    with small.start(program=(sys.executable, "-c", program)) as process:
         deadline = time.monotonic() + 60
-        while not list(stopped.glob(".it.*.tmp/*")):
+        while not list(stopped.glob(".it.*.tmp/signature.json")):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         process.terminate()
@@ -266,6 +353,12 @@ def test_a_stop_leaves_nothing_half_written(small: Command) -> None:
         (lambda folder: (folder / "signature.json").unlink(), "is not an export: it has no"),
         (lambda folder: (folder / "signature.json").write_text("{}"), "signature.json is damaged"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json is damaged"),
+        (
+            lambda folder: (folder / "signature.json").write_text(
+                (folder / "signature.json").read_text().replace('"stablehlo"', '"beside"')
+            ),
+            "format 'beside' is none of savedmodel, stablehlo, tflite, onnx; install the jaxtrain",
+        ),
         (lambda folder: (folder / "model.stablehlo").write_bytes(b"no"), "model.stablehlo"),
         (lambda folder: (folder / "weights.npz").unlink(), "weights.npz"),
     ],

@@ -89,9 +89,17 @@ def test_a_program_for_other_platforms_is_refused(tmp_path):
     with pytest.raises(UsageError) as caught:
         stablehlo.load(tmp_path, "logits")
     assert str(caught.value) == (
-        f"{tmp_path / 'model.stablehlo'} was exported for tpu,cuda, but JAX runs on cpu here; "
-        "export it with --platforms=tpu,cuda,cpu"
+        "a StableHLO program for tpu,cuda cannot be run here, where JAX has cpu; export it with "
+        "--platforms=tpu,cuda,cpu"
     )
+
+
+def test_a_program_for_this_platform_and_others_runs(tmp_path):
+    model = MODELS["mlp"]
+    stablehlo.save(model, tmp_path, Options(platforms=("tpu", "cpu")))
+    image = images(model.image_shape, 3)
+    found = stablehlo.load(tmp_path, "logits")(image)
+    np.testing.assert_allclose(found, reference(model, image), atol=1e-5)
 
 
 def test_variables_of_every_dtype_are_files_of_numpy_alone(tmp_path):
