@@ -211,10 +211,12 @@ entry()
 """
 
 
-@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [("* 1.01", "a probability differs by "), ("* float('nan')", "a probability differs by nan")],
+    ("name", "change", "said"),
+    [
+        *((name, "* 1.01", "a probability differs by ") for name in FORMATS),
+        ("stablehlo", "* float('nan')", "a probability differs by nan"),
+    ],
 )
 def test_another_model_is_found_out(small: Command, name: str, change: str, said: str) -> None:
     words = ("export", "--workdir=run", f"--format={name}", f"--output=wrong/{name}")
