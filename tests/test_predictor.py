@@ -1,0 +1,73 @@
+"""The model of a checkpoint, as the other verbs use it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import data_mesh
+
+from jaxtrain import models, state
+from jaxtrain.config import from_dict
+from jaxtrain.parallel.mesh import on_mesh, replicated
+from jaxtrain.predictor import Restored
+from jaxtrain.predictor.restored import apply
+from jaxtrain.step import Normalise
+
+SHAPE = (5, 4, 3)
+
+
+def restored(devices: int, dtype: str = "float32") -> Restored:
+    """An MLP of three classes, the same for every number of devices."""
+    values = {"dtype": dtype, "mlp": {"hidden_sizes": (8,)}}
+    config = from_dict({"train": {"steps": 1}, "model": values})
+    model = models.build(config.model, 3)
+    mesh = data_mesh(jax.devices()[:devices])
+    variables = state.init_model(model, jnp.uint32(0), SHAPE)
+    return Restored(
+        model=model,
+        normalise=Normalise((0.5,), (0.25,)),
+        variables=jax.device_put(variables, replicated(mesh)),
+        abstract=on_mesh(jax.eval_shape(lambda: variables), mesh),
+        mesh=mesh,
+        class_names=("a", "b", "c"),
+        image_shape=SHAPE,
+        step=1,
+        config=config,
+        directory=None,
+    )
+
+
+def images(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (count, *SHAPE), np.uint8)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+@pytest.mark.parametrize("count", [1, 3, 16])
+def test_logits_are_the_models_for_any_number_of_images(devices: int, count: int) -> None:
+    predictor = restored(devices)
+    found = predictor.logits(images(count))
+    expected = apply(
+        predictor.model, predictor.normalise, jax.device_get(predictor.variables), images(count)
+    )
+    assert found.shape == (count, 3)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_source_is_the_same_function_of_arrays_on_the_host() -> None:
+    predictor = restored(8)
+    source = predictor.source(None, lambda: images(2))
+    assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(source.variables))
+    logits = source.apply(source.variables, images(3))
+    np.testing.assert_allclose(logits, predictor.logits(images(3)), rtol=1e-5, atol=1e-6)
+    assert source.class_names == ("a", "b", "c")
+    assert source.image_shape == SHAPE
+
+
+def test_a_source_computes_in_the_dtype_that_a_format_needs() -> None:
+    predictor = restored(1, "bfloat16")
+    rounded = predictor.source(None, lambda: images(2))
+    exact = predictor.source("float32", lambda: images(2))
+    program = str(jax.make_jaxpr(rounded.apply)(rounded.variables, images(2)))
+    assert "bf16" in program
+    assert "bf16" not in str(jax.make_jaxpr(exact.apply)(exact.variables, images(2)))
