@@ -90,6 +90,8 @@ def _options(request: ExportRequest) -> formats.Options:
                 f"{' and '.join(readers)} does"
             )
         for choice in (value,) if isinstance(value, str) else value:
+            if (option, choice) == ("platforms", "gpu"):
+                raise UsageError("--platforms=gpu does not say which kind: cuda or rocm")
             if choice not in formats.CHOICES[option]:
                 raise unknown(f"--{option}", choice, formats.CHOICES[option])
     return formats.Options(**given)
@@ -173,7 +175,7 @@ class _Work:
             }
             files.atomic_write_json(folder / beside.VERIFICATION, verification)
             size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        self.console.message(f"exported: {path}  {size / 1e6:,.1f} MB")
+        self.console.message(f"exported: {path}  {_bytes_text(size)}")
         return {
             "format": name,
             "path": str(path),
@@ -227,6 +229,10 @@ def _summary(name: str, differences: list[Difference], largest: float) -> str:
         f"{name}: same class for {same:,} of {examples:,} examples, probabilities differ by "
         f"{largest:.1e} at most (batches of {sizes})"
     )
+
+
+def _bytes_text(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
 
 
 def _judge(name: str, largest: float, agreement: float, tolerance: Tolerance) -> None:

@@ -162,7 +162,8 @@ VERBS = {
             Flag(
                 "tolerance",
                 "X",
-                "largest difference of a probability to accept; what suits the format unless said",
+                "largest difference of a probability to accept, whatever the classes; 1e-4 unless "
+                "said, and more if quantized",
             ),
             Flag("overwrite", None, "replace an export that is there"),
             _DEBUG,

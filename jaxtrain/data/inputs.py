@@ -21,6 +21,7 @@ STDIN: Final = "-"
 _NPY_MAGIC: Final = b"\x93NUMPY"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _IDX_MAGICS: Final = tuple(bytes((0, 0, kind)) for kind in (8, 9, 11, 12, 13, 14))
+_IMAGE_MAGICS: Final = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
 # More than an image of `decode.MAX_PIXELS` takes: 16 bits of 4 channels are 0.7 GB.
 _MAX_FILE_BYTES: Final = 2**30
 
@@ -290,6 +291,8 @@ def _paths_in(stdin: BinaryIO | None) -> list[str]:
         content = b"" if stdin is None else stdin.read()
     except OSError as error:
         raise UsageError(f"the list on stdin cannot be read: {error.strerror}") from error
+    if content.startswith(_IMAGE_MAGICS):
+        raise UsageError("stdin holds an image, not a list of paths; name its file instead of -")
     if b"\0" in content:
         lines = content.split(b"\0")
     else:

@@ -25,7 +25,7 @@ class Format:
     """A row of the table.
 
     Attributes:
-        needs: what a program that loads it needs, in words.
+        needs: what a program that loads it needs, as pip's words.
         extra: the extra of jaxtrain that it needs; None: none.
         reads: fields of `Options` that it reads; the others must not be set.
         dtype: what the exported model computes in; None: what the checkpoint's does.
@@ -38,15 +38,15 @@ class Format:
 
 
 FORMATS: Final = {
-    "savedmodel": Format(needs="TensorFlow and NumPy", extra="tf"),
-    "stablehlo": Format(needs="JAX, NumPy and flatbuffers", reads=frozenset({"platforms"})),
+    "savedmodel": Format(needs="tensorflow", extra="tf"),
+    "stablehlo": Format(needs="jax flatbuffers", reads=frozenset({"platforms"})),
     "tflite": Format(
-        needs="LiteRT (the package `ai-edge-litert`) and NumPy",
+        needs="ai-edge-litert",
         extra="tf",
         reads=frozenset({"quantize"}),
         dtype="float32",
     ),
-    "onnx": Format(needs="ONNX Runtime and NumPy", extra="onnx", dtype="float32"),
+    "onnx": Format(needs="onnxruntime", extra="onnx", dtype="float32"),
 }
 
 

@@ -20,10 +20,10 @@ README: Final = "README.md"
 VERIFICATION: Final = "verification.json"
 FILES: Final = frozenset({SIGNATURE, CLASSES, CONFIG, README, VERIFICATION})
 
-_README = """# {classes} classes, exported by jaxtrain as {format}
+_README = """# A classifier of {classes} classes, exported by jaxtrain as {format}
 
-The model after step {step} of its training. It takes images of {height} x {width} pixels and
-{channels} channels as uint8, {how_many}: `{input}`, of shape
+The model after step {step} of its training. It takes images of {height} x {width} pixels, {mode},
+as uint8, {how_many}: `{input}`, of shape
 `[{batch}, {height}, {width}, {channels}]`. It normalises them itself. An image of another size is
 first brought to this one as evaluation does it: the middle, resized bilinearly with
 antialiasing{crop}.
@@ -33,11 +33,17 @@ antialiasing{crop}.
 - `{config}`: the config that the model was trained with
 - `{verification}`: how far its outputs were from the checkpoint's, before it got its name
 
-This program classifies the images of `images.npy`, an array as above.
-It needs {needs}.
+This program classifies the images of `images.npy`, an array as above; run it in this folder, after
+`pip install {needs}`.
 
 ```python
 {snippet}```
+
+One image file becomes such an array by
+
+    import numpy, PIL.Image
+    image = PIL.Image.open("photo.png").convert("{mode}").resize(({width}, {height}))
+    numpy.save("images.npy", numpy.asarray(image).reshape(1, {height}, {width}, {channels}))
 """
 
 
@@ -84,7 +90,7 @@ def write(
         said: what the exporter adds to the signature; `any_batch` is False if the model takes one
             image at a time.
         snippet: the program that loads it.
-        needs: what that needs, in words.
+        needs: what that needs, as pip's words.
     """
     height, width, channels = source.image_shape
     batch = "batch" if said.get("any_batch", True) else 1
@@ -105,7 +111,8 @@ def write(
     share = config.data.eval_crop
     text = _README.format(
         classes=len(source.class_names),
-        format=name,
+        format=" ".join(filter(None, [name, said.get("quantize")])),
+        mode={1: "L", 3: "RGB", 4: "RGBA"}.get(channels, f"{channels} channels"),
         step=step,
         height=height,
         width=width,

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import jax
+from jax.extend import core
+from jax.interpreters import partial_eval
 
 from jaxtrain.errors import UsageError, one_line
 from jaxtrain.formats.contract import Source
@@ -19,13 +21,23 @@ def by_name(variables: Any) -> dict[str, Any]:
 
 
 def apply_by_name(source: Source) -> Callable[[dict[str, Any], Any], Any]:
-    """`source.apply` of variables as `by_name` has them."""
+    """`source.apply` of variables as `by_name` has them, without what no logit depends on.
+
+    A module may make initial values, such as an NNX one does that comes in by Flax's bridge; a
+    program that is lowered would make them too.
+    """
     structure = jax.tree.structure(source.variables)
     names = list(by_name(source.variables))
 
     def apply(weights: dict[str, Any], image: Any) -> Any:
-        variables = jax.tree.unflatten(structure, [weights[name] for name in names])
-        return source.apply(variables, image)
+        arguments = ([weights[name] for name in names], image)
+        program = jax.make_jaxpr(
+            lambda leaves, image: source.apply(jax.tree.unflatten(structure, leaves), image)
+        )(*arguments)
+        needed, _ = partial_eval.dce_jaxpr(program.jaxpr, [True], instantiate=True)
+        call = core.jaxpr_as_fun(core.ClosedJaxpr(needed, program.consts))
+        (logits,) = call(*jax.tree.leaves(arguments))
+        return logits
 
     return apply
 

@@ -1,6 +1,7 @@
 """TensorFlow's SavedModel, made by jax2tf; it is served by TensorFlow alone."""
 
 import functools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.errors import UsageError, one_line
+from jaxtrain.formats.captured import captured_stderr
 from jaxtrain.formats.contract import INPUT, LOGITS, PROBABILITIES, Options, Outputs, Source
 from jaxtrain.formats.lowering import apply_by_name, by_name, lowering
 from jaxtrain.formats.tensorflow import tf
@@ -18,6 +20,7 @@ from jax.experimental import jax2tf  # isort: skip - after TensorFlow was told t
 _PLATFORMS: Final = ("cpu", "cuda", "rocm", "tpu")
 _SERVING: Final = "serving_default"
 _SIGNATURES: Final = {LOGITS: LOGITS, PROBABILITIES: _SERVING}
+_MOST_TEXT: Final = 300
 _FILES: Final = (
     "saved_model.pb",
     "variables/variables.index",
@@ -54,7 +57,8 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
         The names of the signatures' outputs, and the platforms.
 
     Raises:
-        UsageError: the model cannot be lowered for a batch of any size.
+        UsageError: the model cannot be lowered for a batch of any size, or TensorFlow is too old
+            for one of its operations.
         OSError: it cannot be written.
     """
     del options
@@ -63,9 +67,18 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
     logits, serve = _functions(source, dict(model.weights))
     signatures = {_SERVING: serve, LOGITS: logits}
     try:
-        tf.saved_model.save(model, str(folder), signatures)
+        with captured_stderr():
+            tf.saved_model.save(model, str(folder), signatures)
+            load(folder, LOGITS)(np.zeros((2, *source.image_shape), np.uint8))
+    except tf.errors.InvalidArgumentError as error:
+        found = re.search(r"error: (.+)", one_line(error))  # behind where it stands in the graph
+        reason = found[1] if found else one_line(error)
+        raise UsageError(
+            "format savedmodel: TensorFlow cannot run an operation of the model "
+            f"({reason[:_MOST_TEXT]}); export it as stablehlo or onnx"
+        ) from error
     except tf.errors.OpError as error:  # its writes fail so
-        raise OSError(f"{type(error).__name__}: {one_line(error)[:300]}") from error
+        raise OSError(f"{type(error).__name__}: {one_line(error)[:_MOST_TEXT]}") from error
     return {
         "signatures": {
             name: sorted(function.structured_outputs) for name, function in signatures.items()

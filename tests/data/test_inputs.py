@@ -415,3 +415,9 @@ def test_the_packed_mnist():
     first = next(inputs.batches(10, (28, 28, 1), 1.0))
     assert first.names[9] == f"{path}[9]"
     assert np.array_equal(first.images, idx_format.read_images(path)[:10])
+
+
+@pytest.mark.parametrize("magic", [b"\x89PNG\r\n\x1a\n\0", b"\xff\xd8\xff\xe0\0", b"GIF89a"])
+def test_an_image_on_stdin_is_no_list(magic):
+    with pytest.raises(UsageError, match=r"stdin holds an image, not a list of paths; name its"):
+        list_inputs(["-"], io.BytesIO(magic + b"more\n"))

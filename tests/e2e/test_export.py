@@ -263,7 +263,11 @@ def test_an_export_is_replaced_only_when_asked(small: Command) -> None:
         (["--format=onnx,keras"], "--format='keras' is unknown: choose one of onnx, savedmodel, "),
         (["--format=onnx", "--quantize=int8"], "--quantize is set, but onnx does not read it; "),
         (["--format=tflite", "--quantize=int4"], "--quantize='int4' is unknown: choose one of "),
-        (["--format=stablehlo", "--platforms=gpu"], "--platforms='gpu' is unknown: choose one of"),
+        (
+            ["--format=stablehlo", "--platforms=gpu"],
+            "--platforms=gpu does not say which kind: cuda",
+        ),
+        (["--format=stablehlo", "--platforms=npu"], "--platforms='npu' is unknown: choose one of"),
         (["--format=onnx,onnx"], "--format=onnx,onnx must be names with commas between them, each"),
         (["--format=onnx", "--tolerance=2"], "--tolerance=2 must be a difference in 0..1"),
         (["--format=onnx", "--verify=0"], "--verify=0 must be a whole number, 1 or more"),
