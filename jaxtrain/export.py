@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import os
 import sys
 import time
 from pathlib import Path
@@ -113,12 +114,19 @@ def _targets(request: ExportRequest, run: files.AnyPath, step: int) -> dict[str,
         else:
             kind = [name, request.quantize] if "quantize" in FORMATS[name].reads else [name]
             path = Path(run) / "export" / "-".join([*filter(None, kind), str(step)])
+        path = Path(os.path.normpath(path))
+        if path.name in ("", ".."):
+            path = Path(os.path.abspath(path))
         _refuse_taken(path, request.overwrite)
         targets[name] = path
     return targets
 
 
 def _refuse_taken(path: Path, overwrite: bool) -> None:
+    if path.absolute().parent.name == workdir.CHECKPOINTS:
+        raise UsageError(f"{path} lies among checkpoints; give another --output")
+    with files.writing(path):
+        files.bring_back(path)
     if not path.exists() and not path.is_symlink():
         return
     if not overwrite:

@@ -121,6 +121,7 @@ class _Answers:
         self.unreadable = 0
         self.not_finite = 0
         self._first = {"unreadable": "", "not_finite": ""}
+        self._images = inputs.batches(batch_size, model.image_shape, model.config.data.eval_crop)
         self._inputs = inputs
         self._batch_size = batch_size
         self._top_k = top_k
@@ -128,8 +129,7 @@ class _Answers:
     def __iter__(self) -> Iterator[list[Row]]:
         logits = padded(self.model.logits, self._batch_size)
         ranked = jax.jit(tasks.ranked, static_argnums=1)
-        crop = self.model.config.data.eval_crop
-        for batch in self._inputs.batches(self._batch_size, self.model.image_shape, crop):
+        for batch in self._images:
             found: NDArray[np.float32] = logits(batch.images)
             ranking = jax.device_get(ranked(found, self._top_k))
             finite = [bool(np.isfinite(row).all()) for row in found]

@@ -160,11 +160,21 @@ def export_request(given: Given) -> ExportRequest:
         output=None if output is None else Path(output).expanduser(),
         platforms=names("platforms", given.flags["platforms"]),
         quantize=given.flags["quantize"],
-        verify=None if verify == "all" else whole("verify", verify, least=1) or _VERIFY,
+        verify=_verify(verify),
         tolerance=tolerance,
         overwrite=bool(given.flags["overwrite"]),
         overrides=_overrides(given, "export", (*_PLACE_KEYS, "parallel.")),
     )
+
+
+def _verify(text: str | None) -> int | None:
+    """Examples to verify with; None: all."""
+    if text is not None and text.casefold() == "all":
+        return None
+    try:
+        return whole("verify", text, least=1) or _VERIFY
+    except UsageError as error:
+        raise UsageError(f"{error}, or all") from error
 
 
 def _workdir(given: Given, purpose: str) -> files.AnyPath:

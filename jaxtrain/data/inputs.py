@@ -312,7 +312,7 @@ def _npy(path: str) -> NDArray[np.uint8]:
     """Images `[N, H, W, C]` of a NumPy file, memory-mapped."""
     try:
         images = np.asarray(np.lib.format.open_memmap(path, mode="r"))
-    except (OSError, ValueError) as error:
+    except Exception as error:  # NumPy has Python parse the header
         raise UsageError(f"{path} is no whole .npy array: {one_line(error)}") from error
     what = f"{path} holds {images.dtype} of shape {list(images.shape)}"
     if images.dtype != np.uint8 or images.ndim not in (3, 4):

@@ -1,8 +1,8 @@
 """Where files lie, on a local disk or in a bucket, and how they get there whole."""
 
-from jaxtrain.files.folder import atomic_folder, writing
+from jaxtrain.files.folder import atomic_folder, bring_back, writing
 from jaxtrain.files.places import AnyPath, absolute, explained, is_bucket, place
-from jaxtrain.files.temporary import remove_temporary, temporary
+from jaxtrain.files.temporary import beside, remove_temporary, temporary
 from jaxtrain.files.whole import (
     atomic_write_bytes,
     atomic_write_json,
@@ -18,6 +18,8 @@ __all__ = [
     "atomic_write_bytes",
     "atomic_write_json",
     "atomic_write_text",
+    "beside",
+    "bring_back",
     "expanded",
     "explained",
     "is_bucket",

@@ -1,16 +1,18 @@
 """Folders that get to their place whole."""
 
 import contextlib
+import errno
 import os
-import platform
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from jaxtrain.errors import CheckpointError, UsageError
-from jaxtrain.files.temporary import temporary
+from jaxtrain.files.temporary import beside, left_beside, temporary
 from jaxtrain.files.whole import NOT_WRITABLE
+
+# No room will make it a place.
+_NO_PLACE = (*NOT_WRITABLE, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ELOOP)
 
 
 @contextlib.contextmanager
@@ -31,17 +33,17 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         UsageError: the place is not writable, or is taken.
         CheckpointError: it cannot be written for another reason, such as a full disk.
     """
-    own = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _bring_back(path)
-    with temporary(Path(f"{own}.tmp")) as beside:
+        bring_back(path)
+        place = beside(path)
+    with temporary(place) as folder:
         with writing(path):
-            beside.mkdir()
-        yield beside
+            folder.mkdir()
+        yield folder
         with writing(path):
-            _flush(beside)
-            _move(beside, path, aside=Path(f"{own}.old"), replace=replace)
+            _flush(folder)
+            _move(folder, path, aside=folder.with_suffix(".old"), replace=replace)
 
 
 @contextlib.contextmanager
@@ -56,7 +58,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         said = error.strerror or error
-        if error.errno in NOT_WRITABLE:
+        if error.errno in _NO_PLACE:
             raise UsageError(
                 f"cannot write {path}: {said}; make it writable or choose another folder"
             ) from error
@@ -65,16 +67,16 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _move(beside: Path, path: Path, *, aside: Path, replace: bool) -> None:
+def _move(folder: Path, path: Path, *, aside: Path, replace: bool) -> None:
     """Brings a folder to its place."""
     if not os.path.lexists(path):
-        beside.rename(path)
+        folder.rename(path)
         return
     if not replace:
         raise UsageError(f"{path} was made by someone else meanwhile; choose another place")
     path.rename(aside)
     try:
-        beside.rename(path)
+        folder.rename(path)
     except OSError:
         aside.rename(path)
         raise
@@ -84,18 +86,15 @@ def _move(beside: Path, path: Path, *, aside: Path, replace: bool) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _bring_back(path: Path) -> None:
-    """Removes what processes that are no more left; brings back what one had put aside."""
-    name = f".{path.name}.{platform.node()}"
-    left = re.compile(rf"{re.escape(name)}\.(\d+)\.(tmp|old)")
-    for entry in path.parent.iterdir():
-        match = left.fullmatch(entry.name)
-        if match is None or Path(f"/proc/{match[1]}").exists():
-            continue
-        if match[2] == "old" and not os.path.lexists(path):
-            entry.rename(path)
+def bring_back(path: Path) -> None:
+    """Brings back what a killed process had put aside for `path`; removes it if that is taken."""
+    if not path.parent.is_dir():
+        return
+    for aside in left_beside(path, "old"):
+        if os.path.lexists(path):
+            shutil.rmtree(aside, ignore_errors=True)
         else:
-            shutil.rmtree(entry, ignore_errors=True)
+            aside.rename(path)
 
 
 def _flush(folder: Path) -> None:

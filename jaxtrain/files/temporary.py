@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import platform
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,28 @@ def temporary(path: Path) -> Iterator[Path]:
     finally:
         _remove(path)
         _there.discard(path)
+
+
+def beside(path: Path) -> Path:
+    """A name beside `path`, hidden and this process's own, for what is to get there.
+
+    What processes of this machine that were killed left under such names is removed.
+    """
+    for left in left_beside(path, "tmp"):
+        _remove(left)
+    return path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
+
+
+def left_beside(path: Path, suffix: str) -> list[Path]:
+    """What killed processes of this machine left under names like `beside`'s."""
+    start = re.escape(f".{path.name}.{platform.node()}.")
+    pattern = re.compile(rf"{start}(\d+)\.{suffix}")
+    found = []
+    for entry in path.parent.iterdir():
+        match = pattern.fullmatch(entry.name)
+        if match is not None and not os.path.exists(f"/proc/{match[1]}"):
+            found.append(entry)
+    return found
 
 
 def remove_temporary() -> None:

@@ -153,17 +153,29 @@ def read(folder: Path) -> Description:
                 f"{', '.join(FORMATS)}; install the jaxtrain that exported it, "
                 f"{signature.get('jaxtrain')}, or export it again"
             )
-        _, height, width, channels = signature["input"]["shape"]
+        _, *image_shape = signature["input"]["shape"]
+        classes, (_, outputs) = signature["class_names"], signature["outputs"][LOGITS]["shape"]
+        height, width, channels = (_counted(size) for size in image_shape)
+        if not isinstance(classes, list) or len({*map(str, classes)}) != outputs:
+            raise ValueError(f"{outputs} outputs, but other class names")
         return Description(
             format=str(signature["format"]),
-            class_names=tuple(map(str, signature["class_names"])),
-            image_shape=(int(height), int(width), int(channels)),
-            step=int(signature["step"]),
+            class_names=tuple(map(str, classes)),
+            image_shape=(height, width, channels),
+            step=_counted(signature["step"]),
             config=load_json(folder / CONFIG),
             signature=signature,
         )
+    except OSError as error:
+        raise UsageError(f"{error.filename or folder} cannot be read: {error.strerror}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{folder / SIGNATURE} is damaged ({error!r}); export it again") from error
+
+
+def _counted(value: Any) -> int:
+    if not isinstance(value, int) or not 0 < value < 2**31:
+        raise ValueError(f"{value!r} is not a count")
+    return value
 
 
 def _refuse_damage(folder: Path, checksums: Mapping[str, str]) -> None:

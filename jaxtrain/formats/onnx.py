@@ -1,23 +1,18 @@
 """ONNX, made by jax2onnx, in one file; onnxruntime runs it."""
 
-import contextlib
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import jax
-import jax2onnx
 import numpy as np
-import onnx
 import onnxruntime
 from jax import export
 from numpy.typing import NDArray
 
 from jaxtrain.errors import UsageError, one_line
-from jaxtrain.formats.contract import INPUT, LOGITS, PROBABILITIES, Options, Outputs, Source
+from jaxtrain.formats.contract import INPUT, LOGITS, Options, Outputs, Source
 from jaxtrain.formats.lowering import lowering
-from jaxtrain.formats.onnx_plugins import batch_first
 from jaxtrain.formats.tracing import refuse_large, trace
 
 _FILE: Final = "model.onnx"
@@ -57,13 +52,23 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
             is larger than 2 GB, or it cannot be lowered for a batch of any size.
     """
     del options
+    # Running a model needs neither of them, which take a second to import.
+    try:
+        import onnx  # noqa: PLC0415
+
+        from jaxtrain.formats import onnx_converter  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"format onnx needs {error.name} to export, which is not installed; "
+            "pip install 'jaxtrain[onnx]'"
+        ) from error
     refuse_large("onnx", source)
     with lowering("onnx"):
         (batch,) = export.symbolic_shape("batch")
         logits_of = trace(source, batch)
     image = jax.ShapeDtypeStruct((batch, *source.image_shape), np.uint8)
     try:
-        model = _convert(logits_of, image)
+        model = onnx_converter.convert(logits_of, image, _OPSET)
         onnx.save(model, folder / _FILE)
         load(folder, LOGITS)(np.zeros((2, *source.image_shape), np.uint8))
     except OSError:  # it cannot be written
@@ -76,43 +81,6 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
             "savedmodel"
         ) from error
     return {"files": {"model": _FILE}, "opset": _OPSET, "ir_version": model.ir_version}
-
-
-def _convert(logits_of: Callable[[jax.Array], jax.Array], image: jax.ShapeDtypeStruct) -> Any:
-    """The function as a valid `onnx.ModelProto`."""
-
-    def classify(image: jax.Array) -> tuple[jax.Array, jax.Array]:
-        logits = logits_of(image)
-        return logits, jax.nn.softmax(logits)
-
-    with _quiet(), batch_first():
-        model = jax2onnx.to_onnx(
-            classify,
-            [image],
-            opset=_OPSET,
-            model_name="classifier",
-            input_names=[INPUT],
-            output_names=[LOGITS, PROBABILITIES],
-        )
-    # These are jax2onnx's own shapes of what is in between; where one is wrong onnxruntime warns.
-    del model.graph.value_info[:]
-    model.ir_version = onnx.helper.find_min_ir_version_for(list(model.opset_import))
-    onnx.checker.check_model(model, full_check=True)
-    return model
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without warnings of plugins for other libraries, and of shapes that are not kept."""
-    loggers = [logging.getLogger(name) for name in ("jax2onnx", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def load(folder: Path, output: str) -> Outputs:

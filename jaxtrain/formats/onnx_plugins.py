@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import jax.numpy as jnp
 import numpy as np
 from jax2onnx.plugins import plugin_system
 
@@ -21,10 +22,13 @@ _Lower = Callable[[Any, Any, tuple[Any, ...], tuple[Any, ...], dict[str, Any]], 
 @contextlib.contextmanager
 def batch_first() -> Iterator[None]:
     """Replaces them, until it ends."""
+    cumsum = jnp.cumsum
     with warnings.catch_warnings():
         # It leaves out a plugin whose import warns, where warnings are errors.
         warnings.simplefilter("ignore")
         plugin_system.import_all_plugins()
+    # It puts its own there for good, which takes fewer arguments; a traced program needs none.
+    setattr(jnp, "cumsum", cumsum)  # noqa: B010 - for mypy, which knows that it is a function
     registry = plugin_system.PLUGIN_REGISTRY
     before = {name: registry[name] for name in _LOWERINGS}
     registry.update({name: _Plugin(_LOWERINGS[name], before[name]) for name in _LOWERINGS})

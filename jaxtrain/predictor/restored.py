@@ -138,6 +138,11 @@ def load(
         directory, step = _locate(checkpoints, which)
         try:
             return restore(directory, step, parallel)
+        except PermissionError as error:
+            raise CheckpointError(
+                f"{error.filename or checkpoints} cannot be read: {error.strerror}; make it "
+                "readable"
+            ) from error
         except CheckpointError:
             if step in checkpoint.agreed_steps(directory):
                 raise

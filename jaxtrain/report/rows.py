@@ -17,7 +17,7 @@ from typing import IO, Any, Final, Protocol
 import numpy as np
 
 from jaxtrain.errors import CheckpointError, UsageError
-from jaxtrain.files import temporary
+from jaxtrain.files import beside, temporary
 
 _SUFFIXES: Final = (".csv", ".jsonl")
 
@@ -124,6 +124,8 @@ def check_rows_file(path: Path) -> None:
         raise UsageError(f"{path} must end in .csv or .jsonl, which says how rows are written")
     if os.path.isdir(path):
         raise UsageError(f"{path} is a folder; name a file for the rows")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UsageError(f"{path} is no regular file; name one for the rows")
     folder = path.parent
     if not os.path.isdir(folder):
         raise UsageError(f"{path} cannot be written: there is no folder {folder}; make it first")
@@ -170,10 +172,11 @@ def open_rows(path: Path, *, top_k: int, with_label: bool = False) -> Iterator[R
         CheckpointError: the file cannot be written for another reason, such as a full disk.
     """
     check_rows_file(path)
+    path = path.resolve()  # a link stays one
     is_csv = path.suffix.lower() == ".csv"
     text: RowText = CsvText(top_k=top_k, with_label=with_label) if is_csv else JsonText()
-    with temporary(path.with_name(f".{path.name}.{os.getpid()}.tmp")) as beside:
-        file = _opened(path, beside)
+    with temporary(beside(path)) as place:
+        file = _opened(path, place)
         try:
             yield RowFile(path, file, text)
             with _explained(path):
@@ -183,12 +186,12 @@ def open_rows(path: Path, *, top_k: int, with_label: bool = False) -> Iterator[R
             with contextlib.suppress(OSError):  # told by the flush before, if it matters
                 file.close()
         with _explained(path):
-            os.replace(beside, path)
+            os.replace(place, path)
 
 
-def _opened(path: Path, beside: Path) -> IO[bytes]:
+def _opened(path: Path, place: Path) -> IO[bytes]:
     try:
-        return open(beside, "wb")
+        return open(place, "wb")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}; name another") from error
 

@@ -5,10 +5,12 @@ time, since all files but the logs are replaced as a whole, and in a bucket thes
 """
 
 from jaxtrain.workdir.held import Workdir, default_path, fresh_path, open_run
+from jaxtrain.workdir.names import CHECKPOINTS
 from jaxtrain.workdir.resume import DataIdentity
 from jaxtrain.workdir.stored import StoredRun, read_run, try_write_eval
 
 __all__ = [
+    "CHECKPOINTS",
     "DataIdentity",
     "StoredRun",
     "Workdir",

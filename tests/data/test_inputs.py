@@ -1,6 +1,7 @@
 import gzip
 import io
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -421,3 +422,25 @@ def test_the_packed_mnist():
 def test_an_image_on_stdin_is_no_list(magic):
     with pytest.raises(UsageError, match=r"stdin holds an image, not a list of paths; name its"):
         list_inputs(["-"], io.BytesIO(magic + b"more\n"))
+
+
+@pytest.mark.parametrize("header", [b"{'descr': (('|u1'", b"{'descr': '|u1', 'shape': (-5, 2, 2)"])
+def test_a_broken_header_of_an_array_is_said(tmp_path, header):
+    path = tmp_path / "broken.npy"
+    text = header.ljust(117) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text + bytes(40))
+    with pytest.raises(UsageError, match=r"broken\.npy is no whole \.npy array"):
+        list_inputs([str(path)], None)
+
+
+def test_more_arrays_than_a_process_may_open(tmp_path):
+    for index in range(300):
+        np.save(tmp_path / f"{index:03}.npy", np.full((1, 2, 2, 1), index % 256, np.uint8))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 60, hard))
+    try:
+        inputs = list_inputs([str(tmp_path / "*.npy")], None)
+        found = [batch.images[:, 0, 0, 0] for batch in inputs.batches(7, (2, 2, 1), 1.0)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert np.concatenate(found).tolist() == [index % 256 for index in range(300)]

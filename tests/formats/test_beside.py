@@ -2,6 +2,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,3 +121,22 @@ def test_what_is_no_export_is_said(export: Path, tmp_path: Path) -> None:
         beside.read(export / "program")
     with pytest.raises(UsageError, match=r"has no signature\.json; did you mean .*/export\?"):
         beside.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"class_names": ["cat"]},
+        {"class_names": ["cat", "cat"]},
+        {"class_names": "ab"},
+        {"step": -5},
+        {"step": float("inf")},
+        {"input": {"shape": ["batch", 0, 4, 3]}},
+        {"input": {"shape": ["batch", 5.0, 4, 3]}},
+    ],
+)
+def test_a_signature_that_contradicts_itself_is_named(export: Path, change: dict[str, Any]) -> None:
+    signature = json.loads((export / "signature.json").read_text())
+    (export / "signature.json").write_text(json.dumps({**signature, **change}))
+    with pytest.raises(UsageError, match=r"signature\.json is damaged"):
+        beside.read(export)

@@ -166,3 +166,9 @@ def test_a_file_that_cannot_be_read_is_named(damage, tmp_path):
     ) as info:
         exporter.load(tmp_path, "logits")
     assert "\n" not in str(info.value)
+
+
+def test_jax_is_left_as_it_was(tmp_path):
+    cumsum = jnp.cumsum
+    exporter.save(source("mlp", (6, 5, 3)), tmp_path, Options())
+    assert jnp.cumsum is cumsum

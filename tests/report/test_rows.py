@@ -2,6 +2,7 @@ import csv
 import io
 import json
 import os
+import platform
 from pathlib import Path
 
 import numpy as np
@@ -267,3 +268,24 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
     ):
         rows.write(*[GOOD] * 10)
     assert os.listdir(tmp_path) == []
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    left = tmp_path / f".rows.csv.{platform.node()}.{2**22 + 1}.tmp"
+    left.write_text("half")
+    with open_rows(tmp_path / "rows.csv", top_k=1) as rows:
+        rows.write(Row(path="a", classes=("b",), probabilities=(0.5,)))
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_a_link_stays_one_and_a_pipe_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "link.csv"
+    link.symlink_to(tmp_path / "elsewhere" / "rows.csv")
+    with open_rows(link, top_k=1):
+        pass
+    assert link.is_symlink()
+    assert (tmp_path / "elsewhere" / "rows.csv").is_file()
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(UsageError, match=r"pipe\.csv is no regular file"):
+        check_rows_file(tmp_path / "pipe.csv")
