@@ -19,15 +19,12 @@ from jaxtrain.parallel.compile import Sent
 from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.mesh import AnyMesh, pad_rows
 from jaxtrain.step import Normalise, eval_step
-from jaxtrain.tasks import Task
+from jaxtrain.tasks import Outputs, Task
 
 Results = dict[str, np.ndarray]
 
 # Examples that are compared at a time.
 _BLOCK: Final = 256
-
-# uint8 images `[n, H, W, C]` to float32 logits or probabilities `[n, classes]`.
-Outputs = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
 
 def batch_rows(batch_size: int, examples: int, mesh: AnyMesh) -> int:

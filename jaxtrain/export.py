@@ -24,6 +24,7 @@ from jaxtrain.formats.contract import PROBABILITIES
 from jaxtrain.parallel.mesh import within_memory
 from jaxtrain.predictor import Restored
 from jaxtrain.report import Console, open_console
+from jaxtrain.tasks import Outputs
 
 # Training images that quantization measures activations on.
 _CALIBRATION_EXAMPLES: Final = 512
@@ -125,6 +126,9 @@ def _targets(request: ExportRequest, run: files.AnyPath, step: int) -> dict[str,
 def _refuse_taken(path: Path, overwrite: bool) -> None:
     if path.absolute().parent.name == workdir.CHECKPOINTS:
         raise UsageError(f"{path} lies among checkpoints; give another --output")
+    above = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+    if not above.is_dir():
+        raise UsageError(f"{path} cannot be made: {above} is no folder; give another --output")
     with files.writing(path):
         files.bring_back(path)
     if not path.exists() and not path.is_symlink():
@@ -199,7 +203,7 @@ class _Work:
         quantize = self.options.quantize if "quantize" in FORMATS[name].reads else None
         return formats.tolerance(quantize, self.model.config.model.dtype)
 
-    def _differences(self, name: str, actual: evaluation.Outputs) -> list[Difference]:
+    def _differences(self, name: str, actual: Outputs) -> list[Difference]:
         """How far an export is from the checkpoint, at each size of its batches."""
         softmax = jax.jit(jax.nn.softmax)
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from numpy.typing import NDArray
 
 from jaxtrain.errors import UsageError
 
@@ -88,6 +89,9 @@ class Interval(clu.metrics.Metric):
         count = int(self.count)
         return {"loss": float(self.loss) / count, "accuracy": int(self.correct) / count}
 
+
+# Images uint8 `[n, H, W, C]`, n at least 1, to float32 logits or probabilities `[n, classes]`.
+Outputs = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
 # (logits float32 `[batch, classes]`, label int32 `[batch]`) to float32 `[batch]`
 Loss = Callable[[jax.Array, jax.Array], jax.Array]

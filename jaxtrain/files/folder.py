@@ -12,7 +12,14 @@ from jaxtrain.files.temporary import beside, left_beside, temporary
 from jaxtrain.files.whole import NOT_WRITABLE
 
 # No room will make it a place.
-_NO_PLACE = (*NOT_WRITABLE, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ELOOP)
+_NO_PLACE = (
+    *NOT_WRITABLE,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+)
 
 
 @contextlib.contextmanager

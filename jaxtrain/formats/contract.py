@@ -8,8 +8,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-# uint8 images `[n, H, W, C]`, n at least 1, to float32 logits or probabilities `[n, classes]`.
-Outputs = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+from jaxtrain.tasks import Outputs
 
 # What the input and the outputs are called, wherever a format lets them have names.
 INPUT: Final = "image"

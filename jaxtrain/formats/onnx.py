@@ -11,9 +11,10 @@ from jax import export
 from numpy.typing import NDArray
 
 from jaxtrain.errors import UsageError, one_line
-from jaxtrain.formats.contract import INPUT, LOGITS, Options, Outputs, Source
+from jaxtrain.formats.contract import INPUT, LOGITS, Options, Source
 from jaxtrain.formats.lowering import lowering
 from jaxtrain.formats.tracing import refuse_large, trace
+from jaxtrain.tasks import Outputs
 
 _FILE: Final = "model.onnx"
 # The oldest that jax2onnx writes reductions for, of December 2022; onnxruntime knows it since 1.14.

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from jaxtrain.errors import UsageError, one_line
 from jaxtrain.formats.captured import captured_stderr
-from jaxtrain.formats.contract import INPUT, LOGITS, PROBABILITIES, Options, Outputs, Source
+from jaxtrain.formats.contract import INPUT, LOGITS, PROBABILITIES, Options, Source
 from jaxtrain.formats.lowering import apply_by_name, by_name, lowering
 from jaxtrain.formats.tensorflow import tf
+from jaxtrain.tasks import Outputs
 
 from jax.experimental import jax2tf  # isort: skip - after TensorFlow was told to be quiet
 

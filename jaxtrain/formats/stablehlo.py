@@ -16,8 +16,9 @@ from jax import export
 from numpy.typing import NDArray
 
 from jaxtrain.errors import UsageError, one_line
-from jaxtrain.formats.contract import LOGITS, PROBABILITIES, Options, Outputs, Source
+from jaxtrain.formats.contract import LOGITS, PROBABILITIES, Options, Source
 from jaxtrain.formats.lowering import apply_by_name, by_name, lowering
+from jaxtrain.tasks import Outputs
 
 _PROGRAM: Final = "model.stablehlo"
 _WEIGHTS: Final = "weights.npz"

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from jaxtrain.errors import UsageError, one_line
 from jaxtrain.formats.captured import captured_stderr
-from jaxtrain.formats.contract import INPUT, LOGITS, Options, Outputs, Source
+from jaxtrain.formats.contract import INPUT, LOGITS, Options, Source
 from jaxtrain.formats.tflite_graph import SIGNATURE, Graph
 from jaxtrain.formats.tracing import refuse_large
+from jaxtrain.tasks import Outputs
 
 _FILE: Final = "model.tflite"
 _MOST_TEXT: Final = 300

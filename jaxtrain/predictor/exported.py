@@ -1,15 +1,12 @@
 """The model of an exported file, run by the format's own runtime."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from jaxtrain import formats
 from jaxtrain.config import Config
 from jaxtrain.formats import beside
+from jaxtrain.tasks import Outputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +21,7 @@ class Exported:
 
     path: Path
     description: beside.Description
-    logits: Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+    logits: Outputs
 
     @property
     def class_names(self) -> tuple[str, ...]:
