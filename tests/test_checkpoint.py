@@ -359,3 +359,15 @@ def test_folders_that_are_no_whole_step_are_set_aside(tmp_path, leave):
     assert len(said) == 1
     assert "set aside" in said[0]
     assert saved(tmp_path, [3, 4]) == [2, 3, 4]
+
+
+def test_what_a_kill_left_of_a_step_that_was_being_removed_is_removed(tmp_path):
+    saved(tmp_path, [1, 2, 3])
+    (tmp_path / "1" / "_CHECKPOINT_METADATA").unlink()
+    shutil.rmtree(tmp_path / "1" / "model")
+    said = []
+    found = checkpoint.restore_newest(tmp_path, abstract(), said.append)
+    assert found is not None
+    assert int(found.step) == 3
+    assert said == []
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["2", "3"]

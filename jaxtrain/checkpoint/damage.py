@@ -1,5 +1,8 @@
 """What becomes of folders that are no good as steps: they make room, but stay to be looked at."""
 
+import pathlib
+import shutil
+
 from jaxtrain.checkpoint.orbax import cause, is_committed, list_steps
 from jaxtrain.errors import CheckpointError
 from jaxtrain.files import AnyPath, is_bucket
@@ -19,6 +22,24 @@ def not_whole(directory: AnyPath) -> list[str]:
         for name in names
         if name.isdecimal() and name not in whole and is_committed(directory / name)
     ]
+
+
+def remove(directory: AnyPath, name: str) -> None:
+    """Removes the rest of a step that was being removed.
+
+    Raises:
+        CheckpointError: it cannot be.
+    """
+    path = directory / name
+    try:
+        if isinstance(path, pathlib.Path):
+            shutil.rmtree(path)
+        else:
+            path.rmtree()
+    except Exception as error:  # a bucket's client has its own
+        raise CheckpointError(
+            f"what is left of checkpoint {path} cannot be removed: {cause(error)}; remove it"
+        ) from error
 
 
 def set_aside(directory: AnyPath, name: str) -> str:

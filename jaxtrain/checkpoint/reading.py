@@ -10,7 +10,7 @@ import jax
 from orbax.checkpoint import v1 as ocp
 
 from jaxtrain.checkpoint.agreement import DamagedError, on_all, on_first
-from jaxtrain.checkpoint.damage import not_whole, set_aside
+from jaxtrain.checkpoint.damage import not_whole, remove, set_aside
 from jaxtrain.checkpoint.on_devices import checksums
 from jaxtrain.checkpoint.orbax import cause, context, is_step_name, list_steps, quieten, root
 from jaxtrain.errors import CheckpointError, UsageError
@@ -81,6 +81,9 @@ def restore_newest(
     """
     steps = agreed_steps(directory)
     for name in on_first(lambda: not_whole(directory)):
+        if steps and is_step_name(name) and int(name) < steps[-1]:  # a kill cut its removal short
+            on_first(lambda name=name: remove(directory, name))  # type: ignore[misc]
+            continue
         aside = on_first(lambda name=name: set_aside(directory, name))  # type: ignore[misc]
         warn(f"warning: checkpoint {directory / name} is not whole; it was set aside as {aside}")
     damaged: list[tuple[int, DamagedError]] = []
