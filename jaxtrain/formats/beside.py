@@ -22,7 +22,7 @@ FILES: Final = frozenset({SIGNATURE, CLASSES, CONFIG, README, VERIFICATION})
 
 _README = """# A classifier of {classes} classes, exported by jaxtrain as {format}
 
-The model after step {step} of its training. It takes images of {height} x {width} pixels, {mode},
+The model after step {step} of its training. It takes images of {height} x {width} pixels, {colours},
 as uint8, {how_many}: `{input}`, of shape
 `[{batch}, {height}, {width}, {channels}]`. It normalises them itself. An image of another size is
 first brought to this one as evaluation does it: the middle, resized bilinearly with
@@ -112,7 +112,8 @@ def write(
     text = _README.format(
         classes=len(source.class_names),
         format=" ".join(filter(None, [name, said.get("quantize")])),
-        mode={1: "L", 3: "RGB", 4: "RGBA"}.get(channels, f"{channels} channels"),
+        colours={1: "grey", 3: "RGB", 4: "RGBA"}.get(channels, f"{channels} channels"),
+        mode={1: "L", 4: "RGBA"}.get(channels, "RGB"),
         step=step,
         height=height,
         width=width,
