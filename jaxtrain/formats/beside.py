@@ -22,8 +22,8 @@ FILES: Final = frozenset({SIGNATURE, CLASSES, CONFIG, README, VERIFICATION})
 
 _README = """# A classifier of {classes} classes, exported by jaxtrain as {format}
 
-The model after step {step} of its training. It takes images of {height} x {width} pixels, {colours},
-as uint8, {how_many}: `{input}`, of shape
+The model after step {step} of its training. It takes images of {height} x {width} pixels,
+{colours}, as uint8, {how_many}: `{input}`, of shape
 `[{batch}, {height}, {width}, {channels}]`. It normalises them itself. An image of another size is
 first brought to this one as evaluation does it: the middle, resized bilinearly with
 antialiasing{crop}.
