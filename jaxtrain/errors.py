@@ -67,3 +67,8 @@ class Stopped(JaxtrainError):  # noqa: N818 - it is no error
 def one_line(error: BaseException) -> str:
     """What an error of a library says, on one line; its repr if it says nothing."""
     return " ".join(str(error).split()) or repr(error)
+
+
+def brief(error: BaseException) -> str:
+    """The kind of a library's error and the beginning of what it says, on one line."""
+    return f"{type(error).__name__}: {one_line(error)[:300]}"

@@ -5,7 +5,7 @@ import warnings
 from orbax.checkpoint import multihost
 from orbax.checkpoint import v1 as ocp
 
-from jaxtrain.errors import one_line
+from jaxtrain.errors import brief
 from jaxtrain.files import AnyPath, is_bucket
 
 # In a bucket, where nothing can be renamed, Orbax writes this object last.
@@ -79,4 +79,4 @@ def root(error: BaseException) -> BaseException:
 def cause(error: BaseException) -> str:
     """The innermost cause, on one line."""
     error = root(error)
-    return f"{type(error).__name__}: {one_line(error)[:300]}"
+    return brief(error)

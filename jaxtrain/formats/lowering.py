@@ -2,16 +2,14 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import jax
 from jax.extend import core
 from jax.interpreters import partial_eval
 
-from jaxtrain.errors import UsageError, one_line
+from jaxtrain.errors import UsageError, brief
 from jaxtrain.formats.contract import Source
-
-_MOST_TEXT: Final = 300
 
 
 def by_name(variables: Any) -> dict[str, Any]:
@@ -55,12 +53,11 @@ def lowering(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = one_line(error)[:_MOST_TEXT]
-        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in text:
+        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in brief(error):
             raise  # no fault of the model's
         raise UsageError(
             f"format {name}: the model cannot be lowered for batches of any size "
-            f"({type(error).__name__}: {text}); use operations that do not depend on the batch size"
+            f"({brief(error)}); use operations that do not depend on the batch size"
         ) from error
     finally:
         jax.config.update(option, limit)

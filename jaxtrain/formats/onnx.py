@@ -10,16 +10,16 @@ import onnxruntime
 from jax import export
 from numpy.typing import NDArray
 
-from jaxtrain.errors import UsageError, one_line
+from jaxtrain.errors import UsageError, brief
 from jaxtrain.formats.contract import INPUT, LOGITS, Options, Source
 from jaxtrain.formats.lowering import lowering
+from jaxtrain.formats.reading import damaged, refuse_missing
 from jaxtrain.formats.tracing import refuse_large, trace
 from jaxtrain.tasks import Outputs
 
 _FILE: Final = "model.onnx"
 # The oldest that jax2onnx writes reductions for, of December 2022; onnxruntime knows it since 1.14.
 _OPSET: Final = 18
-_MOST_TEXT: Final = 300
 _FATAL: Final = 4
 
 SNIPPET: Final = """\
@@ -78,8 +78,7 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
         # What each raises where it knows no way is not of one kind.
         raise UsageError(
             "format onnx: jax2onnx cannot convert the model "
-            f"({type(error).__name__}: {one_line(error)[:_MOST_TEXT]}); export it as stablehlo or "
-            "savedmodel"
+            f"({brief(error)}); export it as stablehlo or savedmodel"
         ) from error
     return {"files": {"model": _FILE}, "opset": _OPSET, "ir_version": model.ir_version}
 
@@ -95,8 +94,7 @@ def load(folder: Path, output: str) -> Outputs:
         UsageError: the file is missing or damaged.
     """
     path = folder / _FILE
-    if not path.is_file():
-        raise UsageError(f"{path} is missing; export the model again")
+    refuse_missing(path)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL  # it raises what it logs as errors
     try:
@@ -104,10 +102,7 @@ def load(folder: Path, output: str) -> Outputs:
         inputs = [each.name for each in session.get_inputs()]
         outputs = [each.name for each in session.get_outputs()]
     except Exception as error:
-        raise UsageError(
-            f"{path} is damaged ({type(error).__name__}: {one_line(error)[:_MOST_TEXT]}); export "
-            "the model again"
-        ) from error
+        raise damaged(path, error) from error
     if inputs != [INPUT] or output not in outputs:
         raise UsageError(
             f"{path} takes {', '.join(inputs)} and gives {', '.join(outputs)}, not {INPUT} and "

@@ -9,10 +9,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxtrain.errors import UsageError, one_line
+from jaxtrain.errors import UsageError, brief, one_line
 from jaxtrain.formats.captured import captured_stderr
 from jaxtrain.formats.contract import INPUT, LOGITS, PROBABILITIES, Options, Source
 from jaxtrain.formats.lowering import apply_by_name, by_name, lowering
+from jaxtrain.formats.reading import refuse_missing
 from jaxtrain.formats.tensorflow import tf
 from jaxtrain.tasks import Outputs
 
@@ -79,7 +80,7 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
             f"({reason[:_MOST_TEXT]}); export it as stablehlo or onnx"
         ) from error
     except tf.errors.OpError as error:  # its writes fail so
-        raise OSError(f"{type(error).__name__}: {one_line(error)[:_MOST_TEXT]}") from error
+        raise OSError(brief(error)) from error
     return {
         "signatures": {
             name: sorted(function.structured_outputs) for name, function in signatures.items()
@@ -131,16 +132,15 @@ def load(folder: Path, output: str) -> Outputs:
     Raises:
         UsageError: a file of it is missing or damaged.
     """
-    for name in _FILES:
-        if not (folder / name).is_file():
-            raise UsageError(f"{folder / name} is missing; export the model again")
+    refuse_missing(*(folder / name for name in _FILES))
     try:
         model = tf.saved_model.load(str(folder))
         signature = model.signatures[_SIGNATURES[output]]
     # What is wrong in a damaged file may be anything.
     except Exception as error:
         raise UsageError(
-            f"{folder / _FILES[0]} and its variables cannot be read ({one_line(error)[:300]}): "
+            f"{folder / _FILES[0]} and its variables cannot be read "
+            f"({one_line(error)[:_MOST_TEXT]}): "
             "one of them is damaged, or was made by a newer TensorFlow; export the model again"
         ) from error
     return functools.partial(_run, model, signature, output)

@@ -15,9 +15,10 @@ import numpy as np
 from jax import export
 from numpy.typing import NDArray
 
-from jaxtrain.errors import UsageError, one_line
+from jaxtrain.errors import UsageError, brief, one_line
 from jaxtrain.formats.contract import LOGITS, PROBABILITIES, Options, Source
 from jaxtrain.formats.lowering import apply_by_name, by_name, lowering
+from jaxtrain.formats.reading import refuse_missing
 from jaxtrain.tasks import Outputs
 
 _PROGRAM: Final = "model.stablehlo"
@@ -101,6 +102,7 @@ def load(folder: Path, output: str) -> Outputs:
         UsageError: a file is missing or damaged, or the program was not exported for a platform
             that JAX has here.
     """
+    refuse_missing(folder / _PROGRAM, folder / _WEIGHTS)
     program = _program(folder / _PROGRAM)
     device = _device(program.platforms)
     weights = _weights(folder / _WEIGHTS)
@@ -151,9 +153,7 @@ def _weights(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _unreadable(path: Path, error: Exception) -> UsageError:
-    if isinstance(error, FileNotFoundError):
-        return UsageError(f"{path} is missing; export the model again")
     return UsageError(
-        f"{path} cannot be read ({type(error).__name__}: {one_line(error)[:300]}): it is damaged, "
-        "or was made by a newer JAX; export the model again"
+        f"{path} cannot be read ({brief(error)}): it is damaged, or was made by a newer JAX; "
+        "export the model again"
     )

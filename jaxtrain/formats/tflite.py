@@ -9,15 +9,15 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
-from jaxtrain.errors import UsageError, one_line
+from jaxtrain.errors import UsageError
 from jaxtrain.formats.captured import captured_stderr
 from jaxtrain.formats.contract import INPUT, LOGITS, Options, Source
+from jaxtrain.formats.reading import damaged, refuse_missing
 from jaxtrain.formats.tflite_graph import SIGNATURE, Graph
 from jaxtrain.formats.tracing import refuse_large
 from jaxtrain.tasks import Outputs
 
 _FILE: Final = "model.tflite"
-_MOST_TEXT: Final = 300
 # Of the largest logit: runs of another batch size add in another order.
 _SAME: Final = 1e-3
 
@@ -126,17 +126,13 @@ def load(folder: Path, output: str) -> Outputs:
         UsageError: the file is missing or damaged.
     """
     path = folder / _FILE
-    if not path.is_file():
-        raise UsageError(f"{path} is missing; export the model again")
+    refuse_missing(path)
     try:
         with captured_stderr():  # it says which kernels it takes
             threads = len(os.sched_getaffinity(0))
             return _runner(Interpreter(str(path), num_threads=threads), output)
     except (RuntimeError, ValueError, KeyError) as error:
-        raise UsageError(
-            f"{path} is damaged ({type(error).__name__}: {one_line(error)[:_MOST_TEXT]}); export "
-            "the model again"
-        ) from error
+        raise damaged(path, error) from error
 
 
 def _runner(interpreter: Interpreter, output: str) -> Outputs:

@@ -143,3 +143,20 @@ def _variables(model: models.Model, image_shape: tuple[int, int, int]) -> Any:
 
     abstract = state.abstract_model(model, image_shape, len(CLASS_NAMES))
     return jax.tree.map_with_path(drawn, abstract)
+
+
+def spoil(path: Path, damage: str) -> None:
+    """Damages a file: `missing`, `empty`, `truncated`, `flipped`, `text`, or `other` names."""
+    content = path.read_bytes()
+    middle = len(content) // 2
+    changed = {
+        "empty": b"",
+        "truncated": content[:middle],
+        "flipped": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+        "text": b"no model",
+        "other": content.replace(b"image", b"pixel"),
+    }
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(changed[damage])

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from formats.networks import network
-from formats.sources import assert_runs, images, parameter_bytes, reference, source
+from formats.sources import assert_runs, images, parameter_bytes, reference, source, spoil
 
 from jaxtrain.errors import UsageError
 from jaxtrain.formats import Options, Source
@@ -149,18 +149,7 @@ def test_the_snippet_needs_onnxruntime_alone(tmp_path, capfd):
 def test_a_file_that_cannot_be_read_is_named(damage, tmp_path):
     path = tmp_path / "model.onnx"
     exporter.save(source("mlp"), tmp_path, Options())
-    content = path.read_bytes()
-    match damage:
-        case "missing":
-            path.unlink()
-        case "empty":
-            path.write_bytes(b"")
-        case "truncated":
-            path.write_bytes(content[: len(content) // 2])
-        case "text":
-            path.write_text("no model")
-        case "other":
-            path.write_bytes(content.replace(b"image", b"pixel"))
+    spoil(path, damage)
     with pytest.raises(
         UsageError, match=r"model\.onnx (is|takes) .*export the model again$"
     ) as info:

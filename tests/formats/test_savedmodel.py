@@ -16,6 +16,7 @@ from formats.sources import (
     parameter_bytes,
     reference,
     source,
+    spoil,
 )
 
 import jaxtrain
@@ -169,7 +170,7 @@ def test_a_model_of_one_batch_size_is_refused(tmp_path):
 def test_missing_and_cut_files_are_named(tmp_path, name):
     savedmodel.save(MODELS["mlp"], tmp_path, Options())
     path = tmp_path / name
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    spoil(path, "truncated")
     with pytest.raises(UsageError, match=r"saved_model.pb and its variables cannot be") as caught:
         savedmodel.load(tmp_path, "logits")
     assert "\n" not in str(caught.value)
@@ -181,8 +182,6 @@ def test_missing_and_cut_files_are_named(tmp_path, name):
 def test_a_changed_weight_is_found(tmp_path):
     savedmodel.save(MODELS["mlp"], tmp_path, Options())
     path = tmp_path / "variables/variables.data-00000-of-00001"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    spoil(path, "flipped")
     with pytest.raises(UsageError, match="Checksum does not match"):
         savedmodel.load(tmp_path, "logits")

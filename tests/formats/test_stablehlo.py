@@ -12,6 +12,7 @@ from formats.sources import (
     parameter_bytes,
     reference,
     source,
+    spoil,
 )
 
 import jaxtrain
@@ -138,7 +139,7 @@ def test_a_model_of_one_batch_size_is_refused(tmp_path):
 def test_missing_and_cut_files_are_named(tmp_path, name):
     stablehlo.save(MODELS["mlp"], tmp_path, Options())
     path = tmp_path / name
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    spoil(path, "truncated")
     with pytest.raises(UsageError, match=f"{name} cannot be read .*export the model") as caught:
         stablehlo.load(tmp_path, "logits")
     assert "\n" not in str(caught.value)
@@ -150,9 +151,7 @@ def test_missing_and_cut_files_are_named(tmp_path, name):
 def test_a_changed_weight_is_found(tmp_path):
     stablehlo.save(MODELS["mlp"], tmp_path, Options())
     path = tmp_path / "weights.npz"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    spoil(path, "flipped")
     with pytest.raises(UsageError, match=r"weights.npz cannot be read .*CRC"):
         stablehlo.load(tmp_path, "logits")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from formats.networks import network
-from formats.sources import assert_runs, images, parameter_bytes, reference, source
+from formats.sources import assert_runs, images, parameter_bytes, reference, source, spoil
 
 from jaxtrain.errors import UsageError
 from jaxtrain.formats import Options, Source
@@ -262,18 +262,8 @@ def test_a_model_that_no_file_can_hold_is_refused(tmp_path):
 @pytest.mark.parametrize("damage", ["missing", "empty", "truncated", "text", "other"])
 def test_a_file_that_cannot_be_read_is_named(damage, exports, tmp_path, capfd):
     path = tmp_path / "model.tflite"
-    content = (exports[None].folder / "model.tflite").read_bytes()
-    match damage:
-        case "missing":
-            pass
-        case "empty":
-            path.write_bytes(b"")
-        case "truncated":
-            path.write_bytes(content[: len(content) // 2])
-        case "text":
-            path.write_text("no model")
-        case "other":
-            path.write_bytes(content.replace(b"image", b"pixel"))
+    path.write_bytes((exports[None].folder / "model.tflite").read_bytes())
+    spoil(path, damage)
     with pytest.raises(UsageError, match=r"model\.tflite is .*export the model again$") as info:
         exporter.load(tmp_path, "logits")
     assert "\n" not in str(info.value)
