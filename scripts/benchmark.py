@@ -4,6 +4,7 @@
     python scripts/benchmark.py loop        the training loop over a bare step; what a save costs
     python scripts/benchmark.py resnet_loop the same of configs/mnist_resnet.py, without the saves
     python scripts/benchmark.py start       process start to first finished step
+    python scripts/benchmark.py export      test accuracy of exported models; needs '.[tf,onnx]'
     python scripts/benchmark.py keras       the whole command over Keras's time; needs keras
     python scripts/benchmark.py --all       all of them (about a quarter of an hour on two cores)
 
@@ -233,6 +234,29 @@ def prepare_keras(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     return folder / "recipe.json", folder / "mnist.npz"
 
 
+def export(runs: int) -> list[Row]:
+    """Test accuracy of a model and of its exports, each in its own runtime."""
+    command = pathlib.Path(sys.executable).with_name("jaxtrain")
+    rows = []
+    for _ in range(runs):
+        with workdir() as path:
+            run = f"--workdir={path}"
+            trained = train(path)["eval"]["accuracy"]
+            for words in (
+                ["--format=savedmodel,stablehlo,tflite,onnx", f"--output={path / 'export'}"],
+                ["--format=tflite", "--quantize=float16"],
+                ["--format=tflite", "--quantize=int8"],
+            ):
+                quantized = [word for word in words if word.startswith("--quantize")]
+                for made in run_json([command, "export", run, *words])["exports"]:
+                    scored = run_json([command, "eval", run, f"--exported={made['path']}"])
+                    accuracy_text = f"{100 * scored['eval']['accuracy']:.2f} %"
+                    name = " ".join([made["format"], *quantized])
+                    say(f"{name}: {accuracy_text}")
+                    rows.append(Row(name, accuracy_text, f"{100 * trained:.2f} %", "1 run"))
+    return rows
+
+
 def train(path: pathlib.Path, *flags: str, recipe: str = RECIPE) -> dict[str, Any]:
     """Runs the installed `jaxtrain train` on a recipe and returns its result."""
     command = pathlib.Path(sys.executable).with_name("jaxtrain")
@@ -307,6 +331,7 @@ MEASUREMENTS = {
     "loop": (loop, 3),
     "resnet_loop": (resnet_loop, 3),
     "start": (start, 7),
+    "export": (export, 1),
     "keras": (keras, 5),
 }
 
