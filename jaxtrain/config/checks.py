@@ -29,6 +29,23 @@ def fraction(value: float) -> str | None:
     return None if 0 <= value < 1 else "must be at least 0 and below 1"
 
 
+def proper_fraction(value: float) -> str | None:
+    """A share that is neither nothing nor the whole: (0, 1)."""
+    return None if 0 < value < 1 else "must be above 0 and below 1"
+
+
+def channel_count(value: int) -> str | None:
+    """What image files are decoded to."""
+    return None if value in (1, 3, 4) else "must be 1 (grey), 3 (colour) or 4 (with alpha)"
+
+
+def colour(value: tuple[int, ...]) -> str | None:
+    """One number for grey, or three for red, green and blue."""
+    if len(value) in (1, 3) and all(0 <= part <= 255 for part in value):
+        return None
+    return "must be one number, or three, from 0 to 255"
+
+
 def unit_interval(value: float) -> str | None:
     """From 0 to 1, both ends included."""
     return None if 0 <= value <= 1 else "must be between 0 and 1"

@@ -13,10 +13,12 @@ from jaxtrain.config.checks import (
     Check,
     all_positive,
     call_length,
+    channel_count,
     channel_numbers,
     channel_scales,
     choice,
     class_count,
+    colour,
     crop_share,
     fraction,
     image_shape,
@@ -25,6 +27,7 @@ from jaxtrain.config.checks import (
     non_negative,
     peer_timeout,
     positive,
+    proper_fraction,
     seed_range,
     step_count,
     synthetic_examples,
@@ -67,9 +70,24 @@ class SyntheticConfig:
 class DataConfig:
     """Where the examples come from, and what is made of them."""
 
-    source: str = key("mnist", "kind of data: mnist (ships with jaxtrain), idx, tfds or synthetic")
+    source: str = key(
+        "mnist",
+        "kind of data: mnist (ships with jaxtrain), folder (of images, one folder a class), csv "
+        "(or JSON lines: image files and labels), arrays (NumPy), idx, tfds or synthetic",
+    )
     path: str | None = key(
-        None, "folder of the data; read by idx, and by tfds as its data_dir", non_empty, free=True
+        None,
+        "folder of the data, or its file (csv, arrays); read by tfds as its data_dir",
+        non_empty,
+        free=True,
+    )
+    path_column: str = key("path", "column of a csv that has the image files", non_empty)
+    label_column: str = key("label", "its column of labels, names or numbers", non_empty)
+    split_column: str = key("split", "its column of split names, if it has one", non_empty)
+    val_share: float = key(
+        0.1,
+        "share of each class that becomes the split val where own data comes without splits",
+        proper_fraction,
     )
     name: str | None = key(None, "data set (and /config) of TensorFlow Datasets", non_empty)
     version: str | None = key(None, "its version; None: the newest that is there", non_empty)
@@ -80,7 +98,9 @@ class DataConfig:
     train_split: str = key(
         "train", "split to train on; with tfds also a part of one, as in train[:80%]", non_empty
     )
-    eval_split: str = key("test", "split to evaluate on, likewise", non_empty)
+    eval_split: str | None = key(
+        None, "split to evaluate on, likewise; None: val if own data has it, else test", non_empty
+    )
     holdout: int | None = key(
         None,
         "examples cut from the training split and evaluated on while training, to choose on",
@@ -93,6 +113,23 @@ class DataConfig:
     )
     class_names: tuple[str, ...] | None = key(
         None, "one name a class, in label order; None: the source's names, else the numbers"
+    )
+    channels: int | None = key(
+        None, "channels of images from files: 1, 3 or 4 (with alpha); None: 3", channel_count
+    )
+    background: tuple[int, ...] = key(
+        (0,), "colour behind transparent images from files: one number or three, 0 to 255", colour
+    )
+    on_bad_file: str = key(
+        "error",
+        "what to do about image files that cannot be decoded: error (stop at the first), or skip "
+        "(decode all before training, and leave them out)",
+        choice("error", "skip"),
+    )
+    standardize: bool = key(
+        False,
+        "subtract the mean of the training examples and divide by their deviation, feature by "
+        "feature; read by arrays of features",
     )
     image_size: tuple[int, ...] | None = key(
         None,
@@ -124,8 +161,15 @@ class DataConfig:
     )
     cache: str = key(
         "auto",
-        "where decoded examples live: device, memory (the host's), or auto (device if small)",
-        choice("auto", "device", "memory"),
+        "where decoded examples are kept: device, memory (the host's, as far as they fit), disk, "
+        "none, or auto (device if small, else memory)",
+        choice("auto", "device", "memory", "disk", "none"),
+        free=True,
+    )
+    cache_path: str | None = key(
+        None,
+        "folder of the disk cache; None: jaxtrain in the user's cache folder",
+        non_empty,
         free=True,
     )
     threads: int = key(
