@@ -1,0 +1,1 @@
+"""Image files of one's own: folders of them, and lists."""
