@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from jaxtrain.data import ahead, crops, idx
 from jaxtrain.data.decode import SUFFIXES, decode
+from jaxtrain.data.listing import files_in, suffix_of
 from jaxtrain.errors import DataError, UsageError, one_line
 from jaxtrain.files.places import SCHEME
 
@@ -194,7 +195,7 @@ class _Listing:
             self._add_folder(path)
         elif not stat.S_ISREG(mode):
             raise UsageError(f"{path} is neither a file nor a folder; copy it into a file")
-        elif _suffix(path) in SUFFIXES:  # without a look into it: there may be very many
+        elif suffix_of(path) in SUFFIXES:  # without a look into it: there may be very many
             self._files().paths.append(path)
         else:
             self._add_file(path)
@@ -214,7 +215,7 @@ class _Listing:
                 magic = file.read(len(_NPY_MAGIC))
         except OSError:  # told when it is read
             magic = b""
-        if magic == _NPY_MAGIC or _suffix(path) in (".npy", ".npz"):
+        if magic == _NPY_MAGIC or suffix_of(path) in (".npy", ".npz"):
             self.groups.append(_Array(path, functools.partial(self._open, _npy, path)))
         elif magic[:2] == _GZIP_MAGIC or magic[:3] in _IDX_MAGICS:
             self.groups.append(_Array(path, functools.partial(self._open, _idx, path)))
@@ -224,8 +225,8 @@ class _Listing:
     def _add_folder(self, folder: str) -> None:
         left_out: collections.Counter[str] = collections.Counter()
         found = []
-        for path in _files_in(folder):
-            suffix = _suffix(path)
+        for path in files_in(folder):
+            suffix = suffix_of(path)
             if suffix in SUFFIXES:
                 found.append(path)
             else:
@@ -244,36 +245,6 @@ def _not_there(word: str, said: str) -> UsageError:
     if SCHEME.match(word):
         return UsageError(f"{word} is not local; copy it to a local disk first")
     return UsageError(f"{word} {said} (it counts from the current folder, {os.getcwd()})")
-
-
-def _suffix(path: str) -> str:
-    return os.path.splitext(path)[1].lower()
-
-
-def _files_in(top: str) -> Iterator[str]:
-    """Files at any depth, in any order, without hidden ones; links are followed."""
-    folders: list[tuple[str, frozenset[tuple[int, int]]]] = [(top, frozenset())]
-    while folders:
-        folder, above = folders.pop()
-        try:
-            status = os.stat(folder)
-            identity = (status.st_dev, status.st_ino)
-            if identity in above:
-                continue  # a link to a folder that it lies in
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.name.startswith("."):
-                        continue
-                    is_link = entry.is_symlink()
-                    if os.path.isdir(entry.path) if is_link else entry.is_dir():
-                        folders.append((entry.path, above | {identity}))
-                    elif is_link or entry.is_file():  # what a link leads to is told when it is read
-                        yield entry.path
-        except OSError as error:
-            raise UsageError(
-                f"{error.filename or folder} cannot be read: {error.strerror}; make it readable, "
-                "or name its files"
-            ) from error
 
 
 def _matches(pattern: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Where files lie, on a local disk or in a bucket, and how they get there whole."""
 
+from jaxtrain.files.cache import places_for, user_cache
 from jaxtrain.files.folder import atomic_folder, bring_back, writing
 from jaxtrain.files.places import AnyPath, absolute, explained, is_bucket, place
 from jaxtrain.files.temporary import beside, remove_temporary, temporary
@@ -24,8 +25,10 @@ __all__ = [
     "explained",
     "is_bucket",
     "place",
+    "places_for",
     "remove_temporary",
     "strict",
     "temporary",
+    "user_cache",
     "writing",
 ]

@@ -2,10 +2,8 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import io
 import json
-import os
 import threading
 import urllib.parse
 from collections.abc import Iterable
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 
 from jaxtrain.data.tfds.records import Scan, damaged, features, unreadable
 from jaxtrain.errors import JaxtrainError, UsageError
-from jaxtrain.files import atomic_write_bytes
+from jaxtrain.files import atomic_write_bytes, places_for
 
 _LAYOUT: Final = 1  # of the stored index; one of another layout is made again
 _FIELDS: Final = ("sizes", "checksums", "labels")
@@ -79,9 +77,8 @@ class Index:
     def __init__(self, folder: Path, label_key: str, scan: Scan):
         self._label_key = label_key
         self._scan = scan
-        self._files = _places(
-            folder, f"jaxtrain-index-{urllib.parse.quote(label_key, safe='')}.npz"
-        )
+        name = f"jaxtrain-index-{urllib.parse.quote(label_key, safe='')}.npz"
+        self._files = places_for(folder, "tfds", name)
         self._lock = threading.Lock()
 
     def read(self, shards: Iterable[Shard]) -> Indices:
@@ -155,17 +152,6 @@ class Index:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 atomic_write_bytes(file, content)
                 return
-
-
-def _places(folder: Path, name: str) -> list[Path]:
-    """Where an index file may lie, best first: with the data, else in the user's cache (XDG)."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(cache):
-        cache = os.path.expanduser("~/.cache")
-    folder = folder.resolve()
-    key = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
-    places = [folder / f".{name}", Path(cache, "jaxtrain", "tfds", key, name)]
-    return [place for place in places if place.is_absolute()]  # not every user has a home
 
 
 def _dump(indices: Indices) -> bytes:
