@@ -185,7 +185,7 @@ def _write_predictions(path: Path, model: Predictor, split: data.Split, results:
         for index in range(split.size):
             rows.write(
                 Row(
-                    path=f"{split.name}[{index}]",
+                    path=split.file_of(index) or f"{split.name}[{index}]",
                     classes=tuple(names[results["top"][index]]),
                     probabilities=tuple(results["top_probability"][index].tolist()),
                     label=names[split.labels[index]],

@@ -104,8 +104,13 @@ class _SizedSplit(Split, abc.ABC):
 
     def __init__(self, raw: RawSplit, sides: tuple[int, int]):
         super().__init__(raw.name, raw.labels, (*sides, raw.channels), raw.origin)
+        self.left_out = raw.left_out
         self._raw = raw
         self._sides = sides
+
+    def file_of(self, index: int) -> str | None:
+        """Asks the images' source."""
+        return self._raw.file_of(index)
 
     def _checksum(self) -> int:
         return zlib.crc32(f"{self._raw.fingerprint} {self.image_shape} {self._how}".encode())
@@ -248,7 +253,11 @@ class _Decoded(RawSplit):
         self.image_shape = split.image_shape
         self.channels = split.image_shape[2]
         self.origin = split.origin
+        self.left_out = split.left_out
         self._split = split
+
+    def file_of(self, index: int) -> str | None:
+        return self._split.file_of(index)
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -3,8 +3,9 @@
 import abc
 import functools
 import os
+import types
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from typing import Final
 
@@ -26,9 +27,11 @@ class Split(abc.ABC):
         nbytes: bytes of all images, decoded.
         origin: where the labels come from, for messages.
         random: whether what is read depends on the row seeds, so that it must not be kept.
+        left_out: why files that cannot be decoded are no examples, in one line, by file.
     """
 
     random: bool = False
+    left_out: Mapping[str, str] = types.MappingProxyType({})
 
     def __init__(
         self, name: str, labels: NDArray[np.int32], image_shape: tuple[int, int, int], origin: str
@@ -52,6 +55,11 @@ class Split(abc.ABC):
             row_seeds: uint64 `[n]`, of which each image's random changes are a function, for a
                 split that is `random`; any other one does not look at them.
         """
+
+    def file_of(self, index: int) -> str | None:
+        """The path of an example's file; None where examples have no files of their own."""
+        del index
+        return None
 
     @property
     def images(self) -> NDArray[np.uint8]:
@@ -97,8 +105,10 @@ class RawSplit(abc.ABC):
         channels: channels of every image.
         image_shape: (height, width, channels) if all images have it; None if sizes vary.
         origin: where the labels come from, for messages.
+        left_out: as of a `Split`.
     """
 
+    left_out: Mapping[str, str] = types.MappingProxyType({})
     name: str
     size: int
     labels: NDArray[np.int32]
@@ -113,6 +123,11 @@ class RawSplit(abc.ABC):
         Raises:
             DataError: it cannot be read; the message says where it is.
         """
+
+    def file_of(self, index: int) -> str | None:
+        """As of a `Split`."""
+        del index
+        return None
 
     @functools.cached_property
     @abc.abstractmethod
@@ -166,6 +181,7 @@ class Subset(Split):
     def __init__(self, name: str, base: Split, rows: NDArray[np.int64]):
         super().__init__(name, base.labels[rows], base.image_shape, base.origin)
         self.random = base.random
+        self.left_out = base.left_out
         self._base = base
         self._rows = rows
 
@@ -174,6 +190,10 @@ class Subset(Split):
     ) -> NDArray[np.uint8]:
         """Reads through the base."""
         return self._base.read(self._rows[indices], row_seeds)
+
+    def file_of(self, index: int) -> str | None:
+        """Asks the base."""
+        return self._base.file_of(int(self._rows[index]))
 
     def _checksum(self) -> int:
         crc = zlib.crc32(self._base.fingerprint.encode())
