@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from jaxtrain.data import ahead, crops, idx
 from jaxtrain.data.decode import SUFFIXES, decode
-from jaxtrain.data.listing import files_in, suffix_of
-from jaxtrain.errors import DataError, UsageError, one_line
+from jaxtrain.data.listing import content_of, files_in, suffix_of
+from jaxtrain.errors import UsageError, one_line
 from jaxtrain.files.places import SCHEME
 
 STDIN: Final = "-"
@@ -23,8 +23,6 @@ _NPY_MAGIC: Final = b"\x93NUMPY"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _IDX_MAGICS: Final = tuple(bytes((0, 0, kind)) for kind in (8, 9, 11, 12, 13, 14))
 _IMAGE_MAGICS: Final = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
-# More than an image of `decode.MAX_PIXELS` takes: 16 bits of 4 channels are 0.7 GB.
-_MAX_FILE_BYTES: Final = 2**30
 
 
 class Inputs:
@@ -92,20 +90,7 @@ class _Files:
         pass  # they are converted
 
     def read(self, index: int, channels: int) -> NDArray[np.uint8]:
-        path = self.paths[index]
-        try:
-            status = os.stat(path)
-            if not stat.S_ISREG(status.st_mode):
-                raise DataError("the file is no regular one")
-            if status.st_size > _MAX_FILE_BYTES:
-                raise DataError(
-                    f"the file has {status.st_size:,} bytes, more than the {_MAX_FILE_BYTES:,} "
-                    "that an image may have"
-                )
-            content = Path(path).read_bytes()
-        except OSError as error:
-            raise DataError(f"the file cannot be read: {error.strerror or error}") from error
-        return decode(content, channels)
+        return decode(content_of(self.paths[index]), channels)
 
 
 class _Array:

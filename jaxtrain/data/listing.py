@@ -1,9 +1,15 @@
-"""Files below a folder."""
+"""Files below a folder, and what they hold."""
 
 import os
+import stat
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import DataError, UsageError
+
+# More than an image of `decode.MAX_PIXELS` takes: 16 bits of 4 channels are 0.7 GB.
+_MAX_FILE_BYTES: Final = 2**30
 
 
 def suffix_of(path: str) -> str:
@@ -41,3 +47,23 @@ def files_in(top: str) -> Iterator[str]:
                 f"{error.filename or folder} cannot be read: {error.strerror}; make it readable, "
                 "or name its files"
             ) from error
+
+
+def content_of(path: str) -> bytes:
+    """All bytes of an image's file.
+
+    Raises:
+        DataError: it cannot be read, or cannot be an image's.
+    """
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise DataError("the file is no regular one")
+        if status.st_size > _MAX_FILE_BYTES:
+            raise DataError(
+                f"the file has {status.st_size:,} bytes, more than the {_MAX_FILE_BYTES:,} "
+                "that an image may have"
+            )
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"the file cannot be read: {error.strerror or error}") from error

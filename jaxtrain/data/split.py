@@ -2,28 +2,44 @@
 
 import abc
 import functools
+import math
 import os
 import types
 import zlib
 from collections.abc import Callable, Mapping
 from concurrent import futures
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxtrain.data import examples
+
+# Takes what is done before training can begin, as in "decode", how much of it, and of how much.
+Progress = Callable[[str, int, int], None]
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Tells nobody."""
+
+
 # Images that a thread reads at a time where all are read.
 _CHUNK: Final = 64
+# Examples whose bytes are looked at together in a checksum.
+_CHECKED: Final = 1024
 
 
 class Split(abc.ABC):
-    """Examples in a fixed order, with images of one shape.
+    """Examples in a fixed order: images of one shape, or vectors of as many features.
+
+    Features stand wherever images do, also in names: `images` are the features then.
 
     Attributes:
         name: the split's name in its source.
         size: number of examples.
         labels: int32 `[size]`.
-        image_shape: (height, width, channels).
+        image_shape: (height, width, channels), or (features,).
+        dtype: uint8 of images, float32 of features.
         nbytes: bytes of all images, decoded.
         origin: where the labels come from, for messages.
         random: whether what is read depends on the row seeds, so that it must not be kept.
@@ -34,21 +50,21 @@ class Split(abc.ABC):
     left_out: Mapping[str, str] = types.MappingProxyType({})
 
     def __init__(
-        self, name: str, labels: NDArray[np.int32], image_shape: tuple[int, int, int], origin: str
+        self, name: str, labels: NDArray[np.int32], image_shape: tuple[int, ...], origin: str
     ):
-        height, width, channels = image_shape
         self.name = name
         self.size = len(labels)
         self.labels = labels
-        self.image_shape = (height, width, channels)
-        self.nbytes = self.size * height * width * channels
+        self.image_shape = image_shape
+        self.dtype = examples.dtype_of(image_shape)
+        self.nbytes = self.size * math.prod(image_shape) * self.dtype.itemsize
         self.origin = origin
 
     @abc.abstractmethod
     def read(
         self, indices: NDArray[np.integer], row_seeds: NDArray[np.uint64] | None = None
-    ) -> NDArray[np.uint8]:
-        """Images `[n, H, W, C]`; called from threads.
+    ) -> NDArray[Any]:
+        """Images uint8 `[n, H, W, C]` or features float32 `[n, D]`; called from threads.
 
         Args:
             indices: `[n]`, each in `[0, size)`.
@@ -62,9 +78,9 @@ class Split(abc.ABC):
         return None
 
     @property
-    def images(self) -> NDArray[np.uint8]:
-        """All images, uint8 `[size, H, W, C]`, read at every access unless they lie in memory."""
-        images = np.empty((self.size, *self.image_shape), np.uint8)
+    def images(self) -> NDArray[Any]:
+        """All examples, as `read` gives them, read at every access unless they lie in memory."""
+        images = np.empty((self.size, *self.image_shape), self.dtype)
 
         def fill(chunk: NDArray[np.int64]) -> None:
             images[chunk[0] : chunk[-1] + 1] = self.read(chunk)
@@ -136,37 +152,38 @@ class RawSplit(abc.ABC):
 
 
 class ArraySplit(Split):
-    """A split whose images are one array, in memory or memory-mapped.
+    """A split whose images or features are one array, in memory or memory-mapped.
 
     Args:
         name: the split's name.
-        images: uint8 `[N, H, W, C]`; kept, not copied.
+        images: uint8 `[N, H, W, C]`, or numbers `[N, D]`, which are read as float32; kept, not
+            copied.
         labels: int32 `[N]`.
         origin: where the labels come from, for messages.
     """
 
-    def __init__(
-        self, name: str, images: NDArray[np.uint8], labels: NDArray[np.int32], origin: str
-    ):
+    def __init__(self, name: str, images: NDArray[Any], labels: NDArray[np.int32], origin: str):
         super().__init__(name, labels, images.shape[1:], origin)
         self._images = images
 
     def read(
         self, indices: NDArray[np.integer], row_seeds: NDArray[np.uint64] | None = None
-    ) -> NDArray[np.uint8]:
+    ) -> NDArray[Any]:
         """Copies rows out of the array."""
-        images: NDArray[np.uint8] = self._images[indices]
-        return images
+        return self._images[indices].astype(self.dtype, copy=False)
 
     @property
-    def images(self) -> NDArray[np.uint8]:
-        """The array itself."""
-        return self._images
+    def images(self) -> NDArray[Any]:
+        """The array itself, if it is of `dtype`."""
+        return self._images.astype(self.dtype, copy=False)
 
     def _checksum(self) -> int:
         crc = zlib.crc32(str(self._images.shape).encode())
         crc = zlib.crc32(np.ascontiguousarray(self.labels, "<i4").data, crc)
-        return zlib.crc32(np.ascontiguousarray(self._images).data, crc)
+        for start in range(0, self.size, _CHECKED):
+            some = self._images[start : start + _CHECKED]
+            crc = zlib.crc32(np.ascontiguousarray(some, self.dtype.newbyteorder("<")).data, crc)
+        return crc
 
 
 class Subset(Split):
@@ -187,7 +204,7 @@ class Subset(Split):
 
     def read(
         self, indices: NDArray[np.integer], row_seeds: NDArray[np.uint64] | None = None
-    ) -> NDArray[np.uint8]:
+    ) -> NDArray[Any]:
         """Reads through the base."""
         return self._base.read(self._rows[indices], row_seeds)
 
