@@ -2,6 +2,7 @@
 
 Evaluation, and training with `data.crop=center`, take the middle of each image: a `CenterSplit`.
 Training with `data.crop=random_resized(...)` takes another part at each step: a `RandomSplit`.
+Features have no size, and stay as they are.
 
 What is decoded is kept, so that it is decoded once, where it has one shape and fits in
 `memory_limit` bytes: a `CenterSplit` keeps its results, a `RandomSplit` the images as decoded.
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from jaxtrain import operations
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import bits, crops
+from jaxtrain.data import bits, crops, examples
 from jaxtrain.data.split import RawSplit, Split, in_threads
 from jaxtrain.errors import DataError, UsageError
 
@@ -69,9 +70,9 @@ def for_training(opened: Split | RawSplit, sizing: Sizing) -> Split:
     """The split as it is trained on.
 
     Raises:
-        UsageError: its images vary in size, and none is set.
+        UsageError: its images vary in size, and none is set; or it holds features, and one is.
     """
-    if isinstance(sizing.crop, crops.Center):
+    if isinstance(sizing.crop, crops.Center) or _has_features(opened):
         return for_evaluation(opened, sizing)
     return RandomSplit(_raw(opened), _sides(opened, sizing), sizing.crop)
 
@@ -80,8 +81,11 @@ def for_evaluation(opened: Split | RawSplit, sizing: Sizing) -> Split:
     """The split as it is evaluated on; itself if that changes nothing.
 
     Raises:
-        UsageError: its images vary in size, and none is set.
+        UsageError: as for `for_training`.
     """
+    if isinstance(opened, Split) and _has_features(opened):
+        _refuse_for_features(opened, sizing)
+        return opened
     sides = _sides(opened, sizing)
     if isinstance(opened, Split) and opened.image_shape[:2] == sides and sizing.eval_crop == 1:
         return opened
@@ -101,6 +105,8 @@ def memory_limit() -> int:
 
 class _SizedSplit(Split, abc.ABC):
     """Images of a `RawSplit`, all brought to one shape."""
+
+    image_shape: tuple[int, int, int]
 
     def __init__(self, raw: RawSplit, sides: tuple[int, int]):
         super().__init__(raw.name, raw.labels, (*sides, raw.channels), raw.origin)
@@ -250,8 +256,8 @@ class _Decoded(RawSplit):
         self.name = split.name
         self.size = split.size
         self.labels = split.labels
-        self.image_shape = split.image_shape
-        self.channels = split.image_shape[2]
+        height, width, self.channels = split.image_shape
+        self.image_shape = (height, width, self.channels)
         self.origin = split.origin
         self.left_out = split.left_out
         self._split = split
@@ -280,7 +286,25 @@ def _sides(opened: Split | RawSplit, sizing: Sizing) -> tuple[int, int]:
             f"the images of split {opened.name} vary in size ({opened.origin}); set "
             "data.image_size to the side, or height,width, that they are to be brought to"
         )
-    return opened.image_shape[:2]
+    height, width, _ = opened.image_shape
+    return height, width
+
+
+def _has_features(opened: Split | RawSplit) -> bool:
+    return isinstance(opened, Split) and not examples.is_image(opened.image_shape)
+
+
+def _refuse_for_features(split: Split, sizing: Sizing) -> None:
+    for key, value, default in (
+        ("image_size", sizing.sides, None),
+        ("crop", sizing.crop, crops.Center()),
+        ("eval_crop", sizing.eval_crop, 1.0),
+    ):
+        if value != default:
+            raise UsageError(
+                f"data.{key} is set, but split {split.name} holds no images "
+                f"({examples.shape_text(split.image_shape)}, {split.origin}); unset it"
+            )
 
 
 def _fits(nbytes: int) -> bool:

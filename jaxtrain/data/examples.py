@@ -1,0 +1,25 @@
+"""What one example is: an image (height, width, channels), or a vector (features,)."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+_IMAGE_DIMENSIONS: Final = 3
+
+
+def is_image(shape: Sequence[int]) -> bool:
+    """Whether an example of this shape is an image; else it is a vector of features."""
+    return len(shape) == _IMAGE_DIMENSIONS
+
+
+def dtype_of(shape: Sequence[int]) -> np.dtype[Any]:
+    """The dtype of examples of this shape: uint8 of images, float32 of features."""
+    return np.dtype(np.uint8 if is_image(shape) else np.float32)
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape in words: `28x28x1`, or `30 features`."""
+    if is_image(shape):
+        return "x".join(map(str, shape))
+    return f"{shape[0]:,} feature{'' if shape[0] == 1 else 's'}"
