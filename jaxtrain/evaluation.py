@@ -160,10 +160,10 @@ def score(
 def padded(outputs: Outputs, rows: int) -> Outputs:
     """The same for up to `rows` images, of which the model always sees as many: compiled once."""
 
-    def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def run(images: NDArray[Any]) -> NDArray[np.float32]:
         if len(images) == rows:
             return outputs(images)
-        batch = np.zeros((rows, *images.shape[1:]), np.uint8)
+        batch = np.zeros((rows, *images.shape[1:]), images.dtype)
         batch[: len(images)] = images
         return outputs(batch)[: len(images)]
 

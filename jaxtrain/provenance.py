@@ -35,6 +35,7 @@ def describe(
     class_names: Sequence[str],
     image_shape: Sequence[int],
     fingerprints: Mapping[str, str],
+    statistics: Mapping[str, Sequence[float]] | None,
 ) -> dict[str, Any]:
     """What a checkpoint says of the run that made it, as JSON values.
 
@@ -43,12 +44,14 @@ def describe(
         class_names: one name a class, in label order.
         image_shape: of one example.
         fingerprints: checksums of the splits by role.
+        statistics: the `mean` and `std` that features are standardised by, if they are.
     """
     return {
         "config": to_dict(config),
         "class_names": list(class_names),
         "image_shape": list(image_shape),
         "data": dict(fingerprints),
+        "statistics": statistics and {name: list(each) for name, each in statistics.items()},
         "versions": {name: importlib.metadata.version(name) for name in _VERSIONED},
     }
 

@@ -156,11 +156,13 @@ class Session:
         """
         record = self.record
         known = dataclasses.asdict(record) | {"seconds": self.seconds}
+        standardizes = self.run.config.data.standardize
         described = provenance.describe(
             self.run.config,
             self.run.dataset.class_names,
             self.run.image_shape,
             self.run.fingerprints,
+            dataclasses.asdict(self.run.fixed.normalise) if standardizes else None,
         )
         meta = {**described, "best": known.pop("best"), "record": known}
         self.reporter.flush()

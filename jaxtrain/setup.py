@@ -118,7 +118,9 @@ def build(config: Config, mesh: AnyMesh | None = None) -> Run:
     fixed = Fixed(
         model=model,
         augment=_augment(config.data.augment, image_shape),
-        normalise=normalisation(config.data, image_shape),
+        normalise=normalisation(
+            config.data, image_shape, functools.partial(data.statistics, dataset.train)
+        ),
         loss=_loss(config, dataset),
         optimizer=transformation,
         schedule=schedule,

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from jaxtrain import keys
+from jaxtrain.data.examples import is_image
 from jaxtrain.errors import UsageError
 from jaxtrain.loss_scale import LossScale
 from jaxtrain.models import Model
@@ -93,10 +94,13 @@ def abstract_model(model: Model, image_shape: tuple[int, ...], num_classes: int)
         evaluate = functools.partial(model.apply, key=None)
         logits, _ = jax.eval_shape(evaluate, *parts, image, row=row)
         _, collections = jax.eval_shape(model.apply, *parts, image, row=row, key=key)
+    except UsageError:
+        raise
     except (Exception, SystemExit) as error:
         text = " ".join(str(error).split())[:300]
+        kind = "images" if is_image(image_shape) else "features"
         raise UsageError(
-            f"model.name: the model cannot be built for images of shape {image_shape} "
+            f"model.name: the model cannot be built for {kind} of shape {image_shape} "
             f"({type(error).__name__}: {text})"
         ) from error
     if jax.tree.map(_kind, collections) != jax.tree.map(_kind, variables["collections"]):

@@ -11,7 +11,8 @@ import optax
 from jaxtrain import keys
 from jaxtrain.augment import Augment
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import Batch
+from jaxtrain.data import Batch, Statistics
+from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.errors import UsageError
 from jaxtrain.models import Model
 from jaxtrain.optimizer import Schedule
@@ -22,10 +23,10 @@ from jaxtrain.tasks import Interval, Loss, Task
 
 @dataclasses.dataclass(frozen=True)
 class Normalise:
-    """Images as the network takes them: `(image - mean) / std` of images in 0..1.
+    """Examples as the network takes them: `(x - mean) / std` of images in 0..1, or of features.
 
     Attributes:
-        mean: one number, or one a channel.
+        mean: one number, or one a channel or feature.
         std: likewise.
     """
 
@@ -33,29 +34,57 @@ class Normalise:
     std: tuple[float, ...]
 
     def __call__(self, image: jax.Array) -> jax.Array:
-        """Float32 `[batch, H, W, C]` from uint8, or from floats that are in 0..1 already."""
+        """Float32, of the same shape.
+
+        Args:
+            image: `[batch, H, W, C]`, uint8 or floats that are in 0..1 already; or features
+                float32 `[batch, D]`.
+        """
         image = unit_interval(image)
+        last = (1,) * (image.ndim - 1) + (-1,)
         if self.mean != (0.0,):
-            image -= jnp.asarray(self.mean, jnp.float32).reshape(1, 1, 1, -1)
+            image -= jnp.asarray(self.mean, jnp.float32).reshape(last)
         if self.std != (1.0,):
-            image /= jnp.asarray(self.std, jnp.float32).reshape(1, 1, 1, -1)
+            image /= jnp.asarray(self.std, jnp.float32).reshape(last)
         return image
 
 
-def normalisation(config: DataConfig, image_shape: tuple[int, ...]) -> Normalise:
-    """`data.mean` and `data.std` for images of `image_shape`, `(H, W, C)`.
+def normalisation(
+    config: DataConfig, image_shape: tuple[int, ...], known: Callable[[], Statistics]
+) -> Normalise:
+    """`data.mean` and `data.std`, or with `data.standardize` the statistics of the features.
+
+    Args:
+        config: the `data` section.
+        image_shape: of one example.
+        known: gives the statistics of the training examples; called if they are needed.
 
     Raises:
-        UsageError: neither one number nor one a channel.
+        UsageError: neither one number nor one a channel or feature; or images, or numbers beside
+            the statistics, with `data.standardize`.
     """
-    for name in ("mean", "std"):
-        values = getattr(config, name)
+    has_images = is_image(image_shape)
+    numbers, each = (config.mean, config.std), "channel" if has_images else "feature"
+    for name, values in zip(("mean", "std"), numbers, strict=True):
         if len(values) not in (1, image_shape[-1]):
             raise UsageError(
-                f"data.{name}={values} holds {len(values)} numbers, but images have "
-                f"{image_shape[-1]} channels; give one number, or one a channel"
+                f"data.{name}={values} holds {len(values)} numbers, but "
+                f"{'images' if has_images else 'examples'} have {image_shape[-1]} {each}s; give "
+                f"one number, or one a {each}"
             )
-    return Normalise(config.mean, config.std)
+    if not config.standardize:
+        return Normalise(*numbers)
+    if has_images:
+        raise UsageError(
+            f"data.standardize=true is for features, but the examples are images of "
+            f"{shape_text(image_shape)}; set data.mean and data.std, one number a channel"
+        )
+    if numbers != (DataConfig().mean, DataConfig().std):
+        raise UsageError(
+            f"data.standardize=true takes the place of data.mean={config.mean} and data.std="
+            f"{config.std}; unset these, or data.standardize"
+        )
+    return Normalise(*known())
 
 
 def unit_interval(image: jax.Array) -> jax.Array:
@@ -105,7 +134,7 @@ class StepMetrics(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """A whole split on the device: image uint8 `[N, H, W, C]`, label int32 `[N]`."""
+    """A whole split on the device: all of `Split.images`, and label int32 `[N]`."""
 
     image: Any
     label: Any

@@ -90,8 +90,9 @@ class Interval(clu.metrics.Metric):
         return {"loss": float(self.loss) / count, "accuracy": int(self.correct) / count}
 
 
-# Images uint8 `[n, H, W, C]`, n at least 1, to float32 logits or probabilities `[n, classes]`.
-Outputs = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+# Images uint8 `[n, H, W, C]` or features float32 `[n, D]`, n at least 1, to float32 logits or
+# probabilities `[n, classes]`.
+Outputs = Callable[[NDArray[Any]], NDArray[np.float32]]
 
 # (logits float32 `[batch, classes]`, label int32 `[batch]`) to float32 `[batch]`
 Loss = Callable[[jax.Array, jax.Array], jax.Array]

@@ -6,7 +6,7 @@ from jaxtrain.config import from_dict
 
 def test_a_description_is_json_that_the_config_comes_back_from():
     config = from_dict({"train": {"steps": 10}})
-    described = provenance.describe(config, ("a", "b"), (28, 28, 1), {"train": "12345678"})
+    described = provenance.describe(config, ("a", "b"), (28, 28, 1), {"train": "1"}, None)
     assert json.loads(json.dumps(described)) == described
     assert from_dict(described["config"]) == config
     assert described["class_names"] == ["a", "b"]

@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxtrain import rules
+from jaxtrain.data import examples
 from jaxtrain.parallel.layout import axes_of
 from jaxtrain.parallel.mesh import AnyMesh, over_rows
 from jaxtrain.setup import Run
@@ -59,7 +60,8 @@ def parameter_layouts(run: Run) -> list[Layout]:
 def batch_layout(run: Run) -> Layout:
     """The layout of the images of a training batch."""
     shape = (run.config.train.batch_size, *run.image_shape)
-    images = jax.ShapeDtypeStruct(shape, np.uint8, sharding=over_rows(run.mesh))
+    dtype = examples.dtype_of(run.image_shape)
+    images = jax.ShapeDtypeStruct(shape, dtype, sharding=over_rows(run.mesh))
     return layout("batch", images, run.mesh)
 
 

@@ -12,6 +12,7 @@ from jaxtrain.data.loading import Batch, IndexBatches, load
 from jaxtrain.data.sampler import Sampler, eval_indices
 from jaxtrain.data.sources import SOURCES
 from jaxtrain.data.split import ArraySplit, RawSplit, Split, Subset
+from jaxtrain.data.statistics import Statistics, statistics
 
 __all__ = [
     "SOURCES",
@@ -23,6 +24,7 @@ __all__ = [
     "RawSplit",
     "Sampler",
     "Split",
+    "Statistics",
     "Subset",
     "eval_indices",
     "eval_split_name",
@@ -30,4 +32,5 @@ __all__ = [
     "load",
     "open_dataset",
     "open_split",
+    "statistics",
 ]

@@ -20,7 +20,7 @@ class Batch(NamedTuple):
     """One step's examples, or the rows of it that one process reads.
 
     Attributes:
-        image: uint8 `[B, H, W, C]`; zeros where masked.
+        image: uint8 `[B, H, W, C]`, or features float32 `[B, D]`; zeros where masked.
         label: int32 `[B]`; 0 where masked.
         mask: bool `[B]`; False for padding.
         row: int32 `[B]`; the row in the global batch.

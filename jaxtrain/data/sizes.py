@@ -302,8 +302,9 @@ def _refuse_for_features(split: Split, sizing: Sizing) -> None:
     ):
         if value != default:
             raise UsageError(
-                f"data.{key} is set, but split {split.name} holds no images "
-                f"({examples.shape_text(split.image_shape)}, {split.origin}); unset it"
+                f"data.{key} is for images, but an example of split {split.name} is "
+                f"{examples.shape_text(split.image_shape)} ({split.origin}); unset it, or give "
+                "images"
             )
 
 

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 
 from jaxtrain import data
 from jaxtrain.config.schema import DataConfig
+from jaxtrain.data import examples
 from jaxtrain.parallel.compile import PMAP_AXIS, lower_jit, lower_pmap
 from jaxtrain.parallel.loop import repeated
 from jaxtrain.parallel.mesh import AnyMesh, on_cpu, over_columns, over_rows, replicated
@@ -30,7 +31,7 @@ class Form:
     Attributes:
         mesh: the devices.
         examples: of the split.
-        image_shape: of one example.
+        image_shape: of one example; its dtype goes by it.
         resident: whether the examples lie on the devices and a batch is their indices.
         mode: how training steps run: `jit`; or `pmap`, for a step that sums over its axis.
     """
@@ -95,11 +96,15 @@ class Form:
             keeps_state=True,
         )
 
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return examples.dtype_of(self.image_shape)
+
     def _abstract_feed(self, rows: int) -> Any:
         if self.resident:
             return _indices(rows)
         return data.Batch(
-            image=jax.ShapeDtypeStruct((rows, *self.image_shape), np.uint8),
+            image=jax.ShapeDtypeStruct((rows, *self.image_shape), self._dtype),
             label=_indices(rows),
             mask=jax.ShapeDtypeStruct((rows,), np.bool_),
             row=_indices(rows),
@@ -111,7 +116,7 @@ class Form:
         everywhere = replicated(self.mesh)
         shape = (self.examples, *self.image_shape)
         return Resident(
-            image=jax.ShapeDtypeStruct(shape, np.uint8, sharding=everywhere),
+            image=jax.ShapeDtypeStruct(shape, self._dtype, sharding=everywhere),
             label=jax.ShapeDtypeStruct((self.examples,), np.int32, sharding=everywhere),
         )
 

@@ -170,7 +170,15 @@ class ResNet(nn.Module):
             train: whether to use and move the batch statistics, and to drop.
             axis: the axis of the devices, if these are the rows of one of them; the batch
                 statistics are those of all.
+
+        Raises:
+            UsageError: these are no images.
         """
+        if image.ndim != 4:
+            raise UsageError(
+                f"model.name: a ResNet takes images, but an example is {image.shape[1]} features; "
+                "set model.name=mlp"
+            )
         if train:
             # A gradient of 0 does not undo a NaN that it is multiplied with.
             image = jnp.where(mask[:, None, None, None], image, 0)

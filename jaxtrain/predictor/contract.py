@@ -1,7 +1,7 @@
 """What every trained model can do, wherever it comes from."""
 
 import dataclasses
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,19 +9,20 @@ from numpy.typing import NDArray
 from jaxtrain import data
 from jaxtrain.config import Config
 from jaxtrain.config.schema import DataConfig
+from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.errors import UsageError
 
 
 class Predictor(Protocol):
-    """A trained model that classifies images."""
+    """A trained model that classifies images, or vectors of features."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """One name a class, in label order."""
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(height, width, channels) of what it takes."""
+    def image_shape(self) -> tuple[int, ...]:
+        """(height, width, channels), or (features,), of what it takes."""
 
     @property
     def step(self) -> int:
@@ -31,8 +32,11 @@ class Predictor(Protocol):
     def config(self) -> Config:
         """What it was trained with."""
 
-    def logits(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Logits `[n, classes]` of images `[n, H, W, C]`; each n may be compiled anew."""
+    def logits(self, images: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[n, classes]` of images uint8 `[n, H, W, C]` or features float32 `[n, D]`.
+
+        Each n may be compiled anew.
+        """
 
 
 def open_split(model: Predictor, config: DataConfig, name: str) -> data.Split:
@@ -46,13 +50,21 @@ def open_split(model: Predictor, config: DataConfig, name: str) -> data.Split:
     Raises:
         UsageError: they cannot be brought to that size, or are of other classes.
     """
-    sized = dataclasses.replace(
-        config, image_size=model.image_shape[:2], eval_crop=model.config.data.eval_crop
-    )
+    sized = config
+    if is_image(model.image_shape):
+        sized = dataclasses.replace(
+            config, image_size=model.image_shape[:2], eval_crop=model.config.data.eval_crop
+        )
     split = data.open_split(sized, name, model.class_names)
-    if tuple(split.image_shape) != model.image_shape:
+    if split.image_shape != model.image_shape:
         raise UsageError(
-            f"split {split.name!r} has images of {split.image_shape[2]} channels, but the model "
-            f"was trained on {model.image_shape[2]}; give data like what it was trained on"
+            f"split {split.name!r} has {_examples_text(split.image_shape)}, but the model was "
+            f"trained on {_examples_text(model.image_shape)}; give data like what it was trained on"
         )
     return split
+
+
+def _examples_text(shape: tuple[int, ...]) -> str:
+    if is_image(shape):
+        return f"images of {shape[2]} channels"
+    return f"examples of {shape_text(shape)}"

@@ -29,8 +29,8 @@ class Exported:
         return self.description.class_names
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(height, width, channels) of what it takes."""
+    def image_shape(self) -> tuple[int, ...]:
+        """(height, width, channels), or (features,), of what it takes."""
         return self.description.image_shape
 
     @property

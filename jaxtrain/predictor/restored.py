@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from jaxtrain import checkpoint, files, models, state
 from jaxtrain.config import Config, from_dict
 from jaxtrain.config.schema import ParallelConfig
+from jaxtrain.data import Statistics
 from jaxtrain.errors import CheckpointError, LayoutError, UsageError
 from jaxtrain.files import AnyPath
 from jaxtrain.formats import Source
@@ -36,12 +37,12 @@ class Restored:
 
     Attributes:
         model: the network.
-        normalise: what it sees of an image.
+        normalise: what it sees of an example.
         variables: `TrainState.model`.
         abstract: its shapes, dtypes and shardings.
         mesh: the devices.
         class_names: one name a class, in label order.
-        image_shape: (height, width, channels) of one example.
+        image_shape: (height, width, channels), or (features,), of one example.
         step: finished updates of the weights.
         config: the config that they were trained with.
         directory: the folder of the checkpoint, and of others.
@@ -53,14 +54,14 @@ class Restored:
     abstract: Any
     mesh: Mesh
     class_names: tuple[str, ...]
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     step: int
     config: Config
     directory: AnyPath
 
-    def logits(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def logits(self, images: NDArray[Any]) -> NDArray[np.float32]:
         """The images' rows are split over the devices."""
-        rows = np.zeros((pad_rows(len(images), self.mesh), *images.shape[1:]), np.uint8)
+        rows = np.zeros((pad_rows(len(images), self.mesh), *images.shape[1:]), images.dtype)
         rows[: len(images)] = images
         placed = jax.device_put(rows, over_rows(self.mesh))
         logits = jax.device_get(self._compiled(self.variables, placed))
@@ -71,7 +72,7 @@ class Restored:
     def _compiled(self) -> Callable[[Any, Any], Any]:
         return jax.jit(functools.partial(apply, self.model, self.normalise))
 
-    def source(self, dtype: str | None, calibration: Callable[[], NDArray[np.uint8]]) -> Source:
+    def source(self, dtype: str | None, calibration: Callable[[], NDArray[Any]]) -> Source:
         """The model for exporters.
 
         Args:
@@ -92,11 +93,11 @@ class Restored:
 
 
 def apply(model: Model, normalise: Normalise, variables: Any, images: jax.Array) -> jax.Array:
-    """Logits float32 `[b, classes]` of images uint8 `[b, H, W, C]`.
+    """Logits float32 `[b, classes]` of images uint8 `[b, H, W, C]` or features `[b, D]`.
 
     Args:
         model: the network.
-        normalise: what it sees of an image.
+        normalise: what it sees of an example.
         variables: `TrainState.model`.
         images: as they are evaluated.
     """
@@ -185,12 +186,13 @@ def restore(directory: AnyPath, step: int, parallel: ParallelConfig) -> Restored
     try:
         config = from_dict(meta["config"])
         class_names = tuple(meta["class_names"])
-        height, width, channels = meta["image_shape"]
+        image_shape = _shape(meta["image_shape"])
+        known = functools.partial(_statistics, meta, image_shape)
+        normalise = normalisation(config.data, image_shape, known)
     except (KeyError, TypeError, ValueError, UsageError) as error:
         raise CheckpointError(
             f"checkpoint {directory / str(step)}: its meta does not describe a model ({error})"
         ) from error
-    image_shape = (height, width, channels)
     mesh = build_mesh(parallel.mesh, all_devices())
     model = models.build(config.model, len(class_names))
     variables = state.abstract_model(model, image_shape, len(class_names))
@@ -199,7 +201,7 @@ def restore(directory: AnyPath, step: int, parallel: ParallelConfig) -> Restored
     variables = checkpoint.restore_model(directory, step, abstract)
     return Restored(
         model=model,
-        normalise=normalisation(config.data, image_shape),
+        normalise=normalise,
         variables=variables,
         abstract=abstract,
         mesh=mesh,
@@ -209,3 +211,17 @@ def restore(directory: AnyPath, step: int, parallel: ParallelConfig) -> Restored
         config=config,
         directory=directory,
     )
+
+
+def _shape(sizes: Sequence[int]) -> tuple[int, ...]:
+    if len(sizes) not in (1, 3):
+        raise ValueError(f"an example of shape {sizes}")
+    return tuple(sizes)
+
+
+def _statistics(meta: Mapping[str, Any], image_shape: tuple[int, ...]) -> Statistics:
+    """Those of the features that the model was trained on."""
+    mean, std = (tuple(map(float, meta["statistics"][name])) for name in ("mean", "std"))
+    if (len(mean),) != image_shape or (len(std),) != image_shape:
+        raise ValueError(f"statistics of {len(mean)} and {len(std)} features")
+    return Statistics(mean, std)

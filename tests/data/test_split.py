@@ -108,3 +108,32 @@ def test_fingerprint_depends_on_nothing_else():
     assert not strided.flags.c_contiguous
     same = array_split(images=strided, name="other")
     assert same.fingerprint == array_split().fingerprint == "d007a98c"
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", ">f4", "f8", "i8", "u1", "?"])
+def test_features_are_float32_whatever_the_array_holds(dtype):
+    values = (np.arange(12).reshape(6, 2) % 5).astype(dtype)
+    split = array_split(values)
+    assert split.image_shape == (2,)
+    assert split.dtype == np.float32
+    assert split.nbytes == 6 * 2 * 4
+    for found in (split.read(np.array([4, 0])), Subset("a", split, np.array([4, 0])).images):
+        assert found.dtype == np.float32
+        assert found.dtype.isnative
+        assert np.array_equal(found, values[[4, 0]].astype(np.float32))
+    assert np.array_equal(split.images, values.astype(np.float32))
+    assert split.fingerprint == array_split(values.astype(np.float32)).fingerprint
+    changed = values.copy()
+    changed[5, 1] = not changed[5, 1]
+    assert split.fingerprint != array_split(changed).fingerprint
+
+
+def test_the_fingerprint_of_a_long_array_sees_all_of_it():
+    values = np.zeros((3000, 2), np.float32)
+    labels = np.zeros(3000, np.int32)
+    prints = {array_split(values, labels).fingerprint}
+    for row in (0, 1023, 1024, 2999):
+        changed = values.copy()
+        changed[row, 1] = 1
+        prints.add(array_split(changed, labels).fingerprint)
+    assert len(prints) == 5
