@@ -17,7 +17,14 @@ from jaxtrain.parallel.mesh import check_processes, within_memory
 from jaxtrain.parallel.processes import peers
 from jaxtrain.parallel.processes.peers import Peers
 from jaxtrain.predictor import Exported, Predictor, Restored
-from jaxtrain.report import Console, Row, check_rows_file, open_console, open_rows
+from jaxtrain.report import (
+    Console,
+    Row,
+    check_rows_file,
+    open_console,
+    open_rows,
+    preparing,
+)
 from jaxtrain.tasks import CLASSIFICATION, Task, with_ranking
 
 
@@ -51,7 +58,8 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
         }
         everybody.agree("the processes", provenance.identity(config, asked))
         model = _model(stored, request, config, console, everybody)
-        split = predictor.open_split(model, config.data, _split_name(request, config))
+        with preparing(shown=everybody.is_first) as progress:
+            split = predictor.open_split(model, config.data, _split_name(request, config), progress)
         known = {"the step": str(model.step), "the split's checksum": split.fingerprint}
         everybody.agree("the processes", known)
         console.message(f"evaluating {_what(model)} on {split.size:,} examples of {split.name!r}")
@@ -193,13 +201,11 @@ def _write_predictions(path: Path, model: Predictor, split: data.Split, results:
             )
 
 
-def _split_name(request: EvalRequest, config: Config) -> str:
+def _split_name(request: EvalRequest, config: Config) -> str | None:
     """`--split`, else `data.eval_split` where the command line sets it, else what training used."""
-    if request.split is not None:
-        return request.split
-    if "data.eval_split" in request.overrides:
+    if request.split is None and "data.eval_split" in request.overrides:
         return config.data.eval_split
-    return data.eval_split_name(config.data)
+    return request.split
 
 
 def _by_class(model: Predictor, split: data.Split, results: Results) -> dict[str, Any]:

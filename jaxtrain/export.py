@@ -23,7 +23,7 @@ from jaxtrain.formats import FORMATS, Tolerance, beside
 from jaxtrain.formats.contract import PROBABILITIES
 from jaxtrain.parallel.mesh import within_memory
 from jaxtrain.predictor import Restored
-from jaxtrain.report import Console, open_console
+from jaxtrain.report import Console, open_console, preparing
 from jaxtrain.tasks import Outputs
 
 # Training images that quantization measures activations on.
@@ -60,7 +60,8 @@ def export(request: ExportRequest) -> dict[str, Any]:
             console.message,
         )
         targets = _targets(request, stored.path, model.step)
-        split = predictor.open_split(model, config.data, data.eval_split_name(config.data))
+        with preparing() as progress:
+            split = predictor.open_split(model, config.data, None, progress)
         with within_memory():
             work = _Work(model, split, config, options, request, console)
             exports = [work.export(name, path) for name, path in targets.items()]

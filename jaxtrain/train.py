@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from jaxtrain import checkpoint, files, provenance, setup, workdir
+from jaxtrain import checkpoint, data, files, provenance, setup, workdir
 from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.config import TrainRequest, flatten
 from jaxtrain.errors import CheckpointError
@@ -25,7 +25,7 @@ from jaxtrain.parallel.mesh import check_processes, within_memory
 from jaxtrain.parallel.processes import peers
 from jaxtrain.parallel.processes.peers import Peers
 from jaxtrain.parallel.stop import SECOND_SIGNAL_STATUS, StopRequest
-from jaxtrain.report import QuietReporter, Reporter
+from jaxtrain.report import QuietReporter, Reporter, preparing
 from jaxtrain.session import Metrics, Record, SentCall, Session
 from jaxtrain.setup import Run
 from jaxtrain.state import TrainState
@@ -34,6 +34,9 @@ from jaxtrain.tasks import CLASSIFICATION
 
 # How long a second signal waits for the terminal to be left clean.
 LAST_WORDS_SECONDS = 1.0
+
+# All are in classes.json.
+_SHOWN_CLASSES = 20
 
 
 def train(request: TrainRequest) -> dict[str, Any] | None:
@@ -51,7 +54,8 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
         peers.start(request.processes, config.parallel.peer_timeout_seconds) as everybody,
     ):
         check_processes(everybody.count)
-        run = setup.build(config)
+        with preparing(shown=everybody.is_first) as progress:
+            run = setup.build(config, progress=progress)
         known = {f"the {role} split's checksum": x for role, x in run.fingerprints.items()}
         known["the classes"] = repr(run.dataset.class_names)
         known |= {
@@ -69,6 +73,8 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
             )
             everybody.before_exit(reporter.close)
             reporter.message(f"workdir  {path}")
+            if everybody.is_first:
+                opened.write_left_out(run.dataset.left_out)
             stored = everybody.broadcast("result", json.dumps(opened.finished()))
             result: Metrics | None = json.loads(stored)
             if result is None:
@@ -247,6 +253,13 @@ def _introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
         f"data     {run.config.data.source}: {train.size:,} {train.name}, {evaluated.size:,} "
         f"{evaluated.name}, {run.dataset.num_classes} classes"
     )
+    for note in run.dataset.notes:
+        reporter.message(f"         {note}")
+    if run.config.data.source in data.FILE_SOURCES:
+        names = run.dataset.class_names
+        shown = ", ".join(f"{label} {name}" for label, name in enumerate(names[:_SHOWN_CLASSES]))
+        more = len(names) - _SHOWN_CLASSES
+        reporter.message(f"classes  {shown}" + (f" and {more:,} more" if more > 0 else ""))
     devices = f"{run.mesh.size} {jax.devices()[0].platform} device{'s' * (run.mesh.size > 1)}"
     if everybody.count > 1:
         devices += f" of {everybody.count} processes"

@@ -21,6 +21,7 @@ from jaxtrain.check.topology import compile_step, tpu_devices
 from jaxtrain.config import CheckRequest
 from jaxtrain.errors import JaxtrainError, UsageError, one_line
 from jaxtrain.parallel.mesh import AnyMesh, abstract_mesh, build_mesh
+from jaxtrain.report import preparing
 
 
 def check(request: CheckRequest) -> tuple[str, int]:
@@ -45,7 +46,8 @@ def check(request: CheckRequest) -> tuple[str, int]:
     tpus = None if request.topology is None else tpu_devices(request.topology)
     failed: JaxtrainError | None = None
     try:
-        run = setup.build(here, _mesh(here.parallel.mesh, request.devices, tpus))
+        with preparing() as progress:
+            run = setup.build(here, _mesh(here.parallel.mesh, request.devices, tpus), progress)
     except JaxtrainError as error:
         failed = error
     else:

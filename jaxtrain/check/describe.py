@@ -37,6 +37,8 @@ def describe(run: Run, request: CheckRequest) -> Report:
     report: Report = {
         "data": {split.name: _split(run, split) for split in (run.dataset.train, run.dataset.eval)},
         "class_names": list(run.dataset.class_names),
+        "notes": list(run.dataset.notes),
+        "left_out": {name: dict(files) for name, files in run.dataset.left_out.items()},
         "steps": {
             "total": steps,
             "epochs": run.plan.epoch(steps),

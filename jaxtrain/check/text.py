@@ -85,6 +85,7 @@ def _data_lines(run: Run, report: Report) -> list[str]:
     sizes = ", ".join(f"{report['data'][name]['examples']:,} {name}" for name in names)
     classes = run.dataset.class_names
     lines = [field("data", f"{run.config.data.source}: {sizes}; {shape}; {len(classes)} classes")]
+    lines += [field("", note) for note in run.dataset.notes]
     if len(classes) > _LISTED_CLASSES:
         for name in names:
             counts = report["data"][name]["per_class"]

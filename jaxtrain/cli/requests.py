@@ -28,8 +28,8 @@ from jaxtrain.config.values import check_values
 from jaxtrain.errors import UsageError
 
 # Where the examples come from; what is made of them is the run's own.
-_PLACE_KEYS = (*EXAMPLE_KEYS, "data.download", "data.eval_split")
-_READING_KEYS = ("data.cache", "data.threads", "data.ahead")
+_PLACE_KEYS = (*EXAMPLE_KEYS, "data.download", "data.eval_split", "data.on_bad_file")
+_READING_KEYS = ("data.cache", "data.cache_path", "data.threads", "data.ahead")
 # Examples that an export is verified with.
 _VERIFY = 256
 

@@ -15,6 +15,9 @@ EXAMPLE_KEYS = (
     "data.version",
     "data.image_key",
     "data.label_key",
+    "data.path_column",
+    "data.label_column",
+    "data.split_column",
 )
 
 

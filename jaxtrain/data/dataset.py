@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Iterable, Mapping
 from concurrent import futures
 from typing import Final
 
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import sizes
 from jaxtrain.data.sampler import holdout_rows
-from jaxtrain.data.sources import Source, open_source
-from jaxtrain.data.split import RawSplit, Split, Subset
+from jaxtrain.data.sources import FILE_SOURCES, Source, for_other_data, open_source
+from jaxtrain.data.split import Progress, RawSplit, Split, Subset, silent
 from jaxtrain.errors import UsageError
 
 _HOLDOUT: Final = "holdout"
@@ -24,13 +25,21 @@ class Dataset:
 
     Attributes:
         train: the training examples, without the holdout.
-        eval: the holdout if `data.holdout` is set, else `data.eval_split`.
+        eval: the holdout if `data.holdout` is set, else as `data.eval_split` says.
         class_names: one name a class, in label order.
+        notes: what a person should know of what was found, a line each.
     """
 
     train: Split
     eval: Split
     class_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def left_out(self) -> dict[str, Mapping[str, str]]:
+        """Why files that cannot be decoded are no examples, in one line, by split and file."""
+        splits = {split.name: split.left_out for split in (self.train, self.eval)}
+        return {name: files for name, files in splits.items() if files}
 
     @property
     def num_classes(self) -> int:
@@ -38,17 +47,18 @@ class Dataset:
         return len(self.class_names)
 
 
-def open_dataset(config: DataConfig) -> Dataset:
+def open_dataset(config: DataConfig, progress: Progress = silent) -> Dataset:
     """Opens and checks what a run needs.
 
     Args:
         config: the `data` section.
+        progress: told how far it is where that takes long; called from threads.
 
     Raises:
         UsageError: data that is missing, damaged or does not fit the config or itself.
     """
-    source, sizing = open_source(config), sizes.sizing(config)
-    names = [config.train_split] if config.holdout else [config.train_split, config.eval_split]
+    source, sizing = open_source(config, progress), sizes.sizing(config)
+    names = [config.train_split] if config.holdout else [config.train_split, _eval(config, source)]
     with futures.ThreadPoolExecutor(len(names)) as pool:
         opened, *evals = pool.map(source.open, names)
     class_names = _class_names(config, source, opened)
@@ -66,6 +76,7 @@ def open_dataset(config: DataConfig) -> Dataset:
             Subset(train.name, train, kept),
             Subset(_HOLDOUT, sizes.for_evaluation(opened, sizing), held_out),
             class_names,
+            _notes(source, [opened]),
         )
     evaluated = sizes.for_evaluation(evals[0], sizing)
     if train.image_shape != evaluated.image_shape:
@@ -74,26 +85,51 @@ def open_dataset(config: DataConfig) -> Dataset:
             f"{_shape(train)}; set data.image_size to bring both to one size, and give both as "
             "many channels"
         )
-    return Dataset(train, evaluated, class_names)
+    return Dataset(train, evaluated, class_names, _notes(source, [opened, *evals]))
 
 
-def eval_split_name(config: DataConfig) -> str:
-    """The split that a run is evaluated on: the holdout if there is one."""
-    return config.eval_split if config.holdout is None else _HOLDOUT
+def _notes(source: Source, splits: Iterable[Split | RawSplit]) -> tuple[str, ...]:
+    """The source's, and what was left out of splits."""
+    lines = list(source.notes)
+    for split in splits:
+        for file, error in itertools.islice(split.left_out.items(), 1):
+            lines.append(
+                f"left out of {split.name}: {len(split.left_out):,} that cannot be decoded, first "
+                f"{file}: {error}"
+            )
+    return tuple(lines)
 
 
-def open_split(config: DataConfig, name: str, class_names: tuple[str, ...]) -> Split:
+def _eval(config: DataConfig, source: Source) -> str:
+    """The split to evaluate on where there is no holdout."""
+    return config.eval_split or ("val" if "val" in source.split_names else "test")
+
+
+def open_split(
+    config: DataConfig,
+    name: str | None,
+    class_names: tuple[str, ...],
+    progress: Progress = silent,
+) -> Split:
     """Opens and checks one split as a run with this config evaluates on it.
 
     Args:
         config: the `data` section.
         name: `holdout`, or any split of the source; the training split comes without the holdout.
-        class_names: the classes of the run, which the data must have in the same order.
+            None: the one that a run is evaluated on.
+        class_names: the classes of the run. Where the data has names for its labels, they are
+            found by them (files), or must be in the same order.
+        progress: told how far it is where that takes long.
 
     Raises:
         UsageError: the split is not there, or damaged, or it has other classes.
     """
-    source, sizing = open_source(config), sizes.sizing(config)
+    config = for_other_data(config)
+    if config.source in FILE_SOURCES:
+        config = dataclasses.replace(config, class_names=class_names)
+    source, sizing = open_source(config, progress), sizes.sizing(config)
+    if name is None:
+        name = _eval(config, source) if config.holdout is None else _HOLDOUT
     if name == _HOLDOUT and config.holdout is None:
         raise UsageError(
             f"there is no split {name!r} without data.holdout; "

@@ -1,16 +1,18 @@
 """Where examples come from: one source a kind of data, looked up in `SOURCES`."""
 
 import collections
+import dataclasses
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from jaxtrain.config.choices import unknown
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import idx
-from jaxtrain.data.split import ArraySplit, RawSplit, Split
+from jaxtrain.data.own import csv_source, folder_source
+from jaxtrain.data.split import ArraySplit, Progress, RawSplit, Split
 from jaxtrain.data.synthetic import Synthetic
 from jaxtrain.errors import UsageError
 from jaxtrain.files import expanded
@@ -22,10 +24,12 @@ class Source(Protocol):
     Attributes:
         class_names: one name a class if the source knows them.
         split_names: the splits that are there.
+        notes: what a person should know of what was found, a line each.
     """
 
     class_names: tuple[str, ...] | None
     split_names: tuple[str, ...]
+    notes: Sequence[str]
 
     def open(self, name: str) -> Split | RawSplit:
         """Opens one split; `UsageError` if it is not there or damaged. Called from threads."""
@@ -35,7 +39,15 @@ class Source(Protocol):
 # Which sources read a key; every source reads those that are not here. Synthetic images stand in
 # for any data, so a config's keys for its own data do not matter there.
 _READERS: Final = {
-    "path": ("idx", "tfds", "synthetic"),
+    "path": ("folder", "csv", "idx", "tfds", "synthetic"),
+    "path_column": ("csv", "synthetic"),
+    "label_column": ("csv", "synthetic"),
+    "split_column": ("csv", "synthetic"),
+    "val_share": ("folder", "csv", "synthetic"),
+    "channels": ("folder", "csv", "synthetic"),
+    "background": ("folder", "csv", "synthetic"),
+    "on_bad_file": ("folder", "csv", "synthetic"),
+    "standardize": ("synthetic",),
     "name": ("tfds", "synthetic"),
     "version": ("tfds", "synthetic"),
     "image_key": ("tfds", "synthetic"),
@@ -45,10 +57,15 @@ _READERS: Final = {
     "synthetic.examples": ("synthetic",),
     "synthetic.eval_examples": ("synthetic",),
 }
+_OF_FILES: Final = ("val_share", "channels", "background", "on_bad_file", "standardize")
 
 
-def open_source(config: DataConfig) -> Source:
+def open_source(config: DataConfig, progress: Progress) -> Source:
     """The source that the config names.
+
+    Args:
+        config: the `data` section.
+        progress: told how far it is where opening a split takes long.
 
     Raises:
         UsageError: there is none of that name, it does not read a key that is set, or it cannot
@@ -57,14 +74,29 @@ def open_source(config: DataConfig) -> Source:
     if config.source not in SOURCES:
         raise unknown("data.source", config.source, SOURCES)
     for name, readers in _READERS.items():
-        value, default = (operator.attrgetter(name)(each) for each in (config, DataConfig()))
-        if value != default and config.source not in readers:
+        if _is_unread(config, name):
+            value, default = _value(config, name), _value(DataConfig(), name)
             text = ",".join(map(str, default)) if isinstance(default, tuple) else default
             raise UsageError(
                 f"data.{name}={value!r} is set, but data.source={config.source} does not read it "
                 f"(read by {', '.join(readers)}); unset it with --config.data.{name}={text}"
             )
-    return SOURCES[config.source](config)
+    return SOURCES[config.source](config, progress)
+
+
+def for_other_data(config: DataConfig) -> DataConfig:
+    """A run's config for data from another source: what that does not read of files is dropped."""
+    unread = [name for name in _OF_FILES if _is_unread(config, name)]
+    return dataclasses.replace(config, **{name: _value(DataConfig(), name) for name in unread})
+
+
+def _is_unread(config: DataConfig, name: str) -> bool:
+    is_set: bool = _value(config, name) != _value(DataConfig(), name)
+    return is_set and config.source not in _READERS[name]
+
+
+def _value(config: DataConfig, name: str) -> Any:
+    return operator.attrgetter(name)(config)
 
 
 _IDX_NAME: Final = re.compile(
@@ -89,6 +121,8 @@ class IdxFolder:
     Raises:
         UsageError: no such folder, or it holds several data sets or one file in two forms.
     """
+
+    notes: Sequence[str] = ()
 
     def __init__(self, folder: Path, class_names: tuple[str, ...] | None = None):
         self.class_names = class_names
@@ -155,25 +189,34 @@ class IdxFolder:
         )
 
 
-def _mnist(config: DataConfig) -> IdxFolder:
+def _mnist(config: DataConfig, progress: Progress) -> IdxFolder:
     return IdxFolder(Path(__file__).parent / "mnist", tuple("0123456789"))
 
 
-def _idx(config: DataConfig) -> IdxFolder:
+def _idx(config: DataConfig, progress: Progress) -> IdxFolder:
     if config.path is None:
         raise UsageError("data.source=idx needs data.path, the folder of its IDX files")
     return IdxFolder(expanded(config.path))
 
 
-def _tfds(config: DataConfig) -> Source:
+def _tfds(config: DataConfig, progress: Progress) -> Source:
     from jaxtrain.data.tfds import TfdsSource  # noqa: PLC0415 - its import takes half a second
 
     return TfdsSource(config)
 
 
-SOURCES: Final[dict[str, Callable[[DataConfig], Source]]] = {
+def _synthetic(config: DataConfig, progress: Progress) -> Synthetic:
+    return Synthetic(config)
+
+
+SOURCES: Final[dict[str, Callable[[DataConfig, Progress], Source]]] = {
     "mnist": _mnist,
+    "folder": folder_source,
+    "csv": csv_source,
     "idx": _idx,
     "tfds": _tfds,
-    "synthetic": Synthetic,
+    "synthetic": _synthetic,
 }
+
+# Whose examples are image files, and their classes found by the names in `data.class_names`.
+FILE_SOURCES: Final = frozenset({"folder", "csv"})

@@ -2,6 +2,7 @@
 
 import functools
 import zlib
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -30,7 +31,8 @@ class Synthetic:
         classes = config.num_classes or len(config.class_names or ()) or _CLASSES
         self.class_names: tuple[str, ...] | None = tuple(map(str, range(classes)))
         self.split_names: tuple[str, ...] = _SPLITS
-        self._aliases = {config.eval_split: "test", config.train_split: "train"}
+        self.notes: Sequence[str] = ()
+        self._aliases = {config.eval_split or "test": "test", config.train_split: "train"}
         self._shape = config.synthetic.image_shape
         self._sizes = dict(
             zip(_SPLITS, (config.synthetic.examples, config.synthetic.eval_examples), strict=True)

@@ -5,6 +5,7 @@ metrics.jsonl is the one truth; TensorBoard's files are made from it and can be 
 
 from jaxtrain.report.console import Console, open_console
 from jaxtrain.report.metrics_log import MetricsLog
+from jaxtrain.report.preparing import preparing
 from jaxtrain.report.quiet import QuietReporter
 from jaxtrain.report.reporter import BatchProgress, Reporter
 from jaxtrain.report.rows import Row, RowText, check_rows_file, open_rows, stdout_text
@@ -21,6 +22,7 @@ __all__ = [
     "check_rows_file",
     "open_console",
     "open_rows",
+    "preparing",
     "sparkline",
     "stdout_text",
 ]

@@ -48,7 +48,7 @@ class Console(Protocol):
     def pause(self, what: str) -> None:
         """Shows that the run does `what` instead of training."""
 
-    def batches(self, what: str, done: int, total: int) -> None:
+    def batches(self, what: str, done: int, total: int, unit: str = "batches") -> None:
         """Shows that `done` of `total` batches of `what` are done; called as often as one likes."""
 
     def unpause(self) -> None:
@@ -135,11 +135,11 @@ class PlainConsole:
         """Does nothing but remember when: only a long pause is worth a line."""
         self._next_batches = self._clock() + PLAIN_SECONDS
 
-    def batches(self, what: str, done: int, total: int) -> None:
+    def batches(self, what: str, done: int, total: int, unit: str = "batches") -> None:
         """Writes a line every 10 s."""
         if self._clock() >= self._next_batches:
             self._next_batches = self._clock() + PLAIN_SECONDS
-            self.message(f"{what}  {done:,}/{total:,} batches")
+            self.message(f"{what}  {done:,}/{total:,} {unit}")
 
     def unpause(self) -> None:
         """Does nothing."""
@@ -172,7 +172,9 @@ def evaluation_line(step: int, split: str, metrics: Metrics, total_steps: int | 
         parts.append(f"accuracy {percent(metrics['accuracy'])}")
     count = metrics.get("count")
     if count is not None:
-        parts.append(f"{count:,.0f} examples")
+        left_out = metrics.get("left_out")
+        beside = f", {left_out:,.0f} left out" if left_out else ""
+        parts.append(f"{count:,.0f} examples{beside}")
     return "  ".join(parts)
 
 

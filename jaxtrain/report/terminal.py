@@ -54,6 +54,7 @@ class _Batches:
     what: str
     done: int
     total: int
+    unit: str
 
 
 class TerminalConsole(rich.console.RenderHook):
@@ -122,11 +123,11 @@ class TerminalConsole(rich.console.RenderHook):
         self._pause, self._paused_at = what, self._clock()
         self._redraw()
 
-    def batches(self, what: str, done: int, total: int) -> None:
+    def batches(self, what: str, done: int, total: int, unit: str = "batches") -> None:
         """Draws a second bar below, once the pause has become a long one."""
         now = self._clock()
         if now >= self.due and now >= self._paused_at + LONG_PAUSE_SECONDS:
-            self._batches = _Batches(what, done, total)
+            self._batches = _Batches(what, done, total, unit)
             self._redraw()
 
     def unpause(self) -> None:
@@ -166,7 +167,9 @@ class TerminalConsole(rich.console.RenderHook):
             lines.append(self._line(width, done, total, choices))
         if self._batches is not None:
             done, total = self._batches.done, self._batches.total
-            choices = [[(f"{done:,}/{total:,} batches", ""), (self._batches.what, "cyan")]]
+            choices = [
+                [(f"{done:,}/{total:,} {self._batches.unit}", ""), (self._batches.what, "cyan")]
+            ]
             lines.append(self._line(width, done, total, choices))
         return lines
 

@@ -23,6 +23,7 @@ from jaxtrain.workdir.names import (
     CLASSES,
     CONFIG,
     DATA,
+    LEFT_OUT,
     LEFTOVER,
     METRICS,
     RESULT,
@@ -131,6 +132,15 @@ class Workdir:
             and {"step", "train", "eval", "best"} <= set(result)
         )
         return result if finished else None
+
+    def write_left_out(self, files: Mapping[str, Mapping[str, str]]) -> None:
+        """Writes why files are no examples, by split and file, if there are any.
+
+        Raises:
+            CheckpointError: the file cannot be written.
+        """
+        if files:
+            atomic_write_json(self.path / LEFT_OUT, {name: dict(x) for name, x in files.items()})
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Writes the run's result, strict JSON in the order given; the last file of a run.

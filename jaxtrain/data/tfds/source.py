@@ -1,5 +1,6 @@
 """`data.source=tfds`: prepared data sets of TensorFlow Datasets."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class TfdsSource:
         self._image = _image_feature(self._info, config.image_key)
         self.class_names = _class_names(self._info, config.label_key)
         self.split_names = tuple(self._info.splits)
+        self.notes: Sequence[str] = ()
         self._format = FORMATS[self._info.file_format.value]
         self._index = Index(self._folder, config.label_key, self._format.scan)
         self._label_key = config.label_key

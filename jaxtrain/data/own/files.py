@@ -1,0 +1,111 @@
+"""A split of image files."""
+
+import functools
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent import futures
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxtrain.data.decode import decode
+from jaxtrain.data.listing import content_of
+from jaxtrain.data.own.found import identity
+from jaxtrain.data.split import RawSplit
+from jaxtrain.errors import DataError, UsageError
+
+_THREADS: Final = 8
+_CHUNK: Final = 1024
+
+
+class FileSplit(RawSplit):
+    """Images in files, of any size.
+
+    Args:
+        name: the split's name.
+        root: the folder that paths count from.
+        paths: the files.
+        labels: int32 `[n]`, the class of each.
+        channels: channels that they are decoded to: 1, 3 or 4.
+        background: colour behind what is transparent.
+        origin: where the labels come from, for messages.
+        left_out: why files are not among them, in one line, by file.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        root: Path,
+        paths: Sequence[str],
+        labels: NDArray[np.int32],
+        *,
+        channels: int,
+        background: tuple[int, int, int],
+        origin: str,
+        left_out: Mapping[str, str],
+    ):
+        self.name = name
+        self.size = len(paths)
+        self.labels = labels
+        self.channels = channels
+        self.image_shape = None
+        self.origin = origin
+        self.left_out = left_out
+        self._root = str(root)
+        self._paths = paths
+        self._background = background
+
+    def file_of(self, index: int) -> str:
+        """Its path, as the root's is given."""
+        return os.path.join(self._root, self._paths[index])
+
+    def decode(self, index: int) -> NDArray[np.uint8]:
+        """Reads and decodes one image `[h, w, channels]`; see `RawSplit`."""
+        path = self.file_of(index)
+        try:
+            return decode(content_of(path), self.channels, background=self._background)
+        except DataError as error:
+            raise DataError(
+                f"{path}: {error}; mend or remove it, or set data.on_bad_file=skip"
+            ) from error
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """8 hex digits of the examples in their order: path from the root, size and label of each.
+
+        The files are not read: that would take as long as an epoch. One that is replaced by another
+        of the very same size changes nothing here.
+
+        Raises:
+            UsageError: a file is not there.
+        """
+        crc = zlib.crc32(f"{self.channels} {self._background}".encode())
+        crc = zlib.crc32(b"\0".join(map(identity, self._paths)), crc)
+        crc = zlib.crc32(self._sizes().astype("<i8").data, crc)
+        return f"{zlib.crc32(self.labels.astype('<i4').data, crc):08x}"
+
+    def _sizes(self) -> NDArray[np.int64]:
+        """Bytes of each file."""
+        sizes = np.empty(self.size, np.int64)
+
+        def look(start: int) -> None:
+            for index in range(start, min(start + _CHUNK, self.size)):
+                try:
+                    sizes[index] = os.stat(self.file_of(index)).st_size
+                except (OSError, ValueError):  # ValueError: a NUL in a path
+                    sizes[index] = -1
+
+        with futures.ThreadPoolExecutor(_THREADS) as pool:
+            for _ in pool.map(look, range(0, self.size, _CHUNK)):
+                pass
+        missing = np.flatnonzero(sizes < 0)
+        if missing.size:
+            raise UsageError(
+                f"{len(missing):,} of the {self.size:,} files of split {self.name} are not there, "
+                f"first {self.file_of(int(missing[0]))} ({self.origin}); put them back, or set "
+                "data.on_bad_file=skip"
+            )
+        return sizes

@@ -1,0 +1,199 @@
+"""Sources of image files: what was found, made into splits and classes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxtrain.config.schema import DataConfig
+from jaxtrain.data.own import cut
+from jaxtrain.data.own.files import FileSplit
+from jaxtrain.data.own.folder import find_images
+from jaxtrain.data.own.found import Found, Listed, identity
+from jaxtrain.data.own.scan import scan_files
+from jaxtrain.data.own.table import read_table
+from jaxtrain.data.split import Progress
+from jaxtrain.errors import UsageError
+from jaxtrain.files import expanded
+
+_CHANNELS = 3
+
+
+class FileSource:
+    """Image files with labels, in splits.
+
+    Where all are in the split `train`, a part of it becomes the split `val`, see `cut.val_rows`.
+    Classes are those of `data.class_names`, else those of `data.train_split`, sorted by the code
+    points of their names.
+
+    Args:
+        found: the files.
+        config: the `data` section.
+        progress: told how far the decoding of all files is, with `data.on_bad_file=skip`.
+
+    Attributes:
+        class_names: one name a class; None: labels are numbers.
+        split_names: the splits that are there; `open` also takes some with + between them.
+        notes: what a person should know, a line each.
+
+    Raises:
+        UsageError: there is no split `data.train_split` to tell the classes.
+    """
+
+    def __init__(self, found: Found, config: DataConfig, progress: Progress):
+        self._config = config
+        self._progress = progress
+        self._root = found.root
+        self._origin = found.origin
+        self._splits = _with_val(found.splits, config.val_share)
+        self.split_names = tuple(self._splits)
+        self.notes: Sequence[str] = found.notes
+        self.class_names: tuple[str, ...] | None = None
+        if not found.numbered or _names_all(config.class_names, found.splits):
+            trained = config.class_names or sorted(set(self._listed(config.train_split).labels))
+            self.class_names = tuple(trained)
+            self.notes = [*found.notes, *self._missing()]
+
+    def open(self, name: str) -> FileSplit:
+        """Opens a split, or several as one, as in `train+val`.
+
+        Raises:
+            UsageError: there is no such split, a label of it is of no class, or with
+                `data.on_bad_file=skip` no file of it can be decoded.
+        """
+        listed = self._listed(name)
+        labels = self._labels(name, listed)
+        paths, left_out = listed.paths, {}
+        if self._config.on_bad_file == "skip":
+            results = scan_files(self._root, paths, self._progress)
+            good = [row for row, result in enumerate(results) if result.error is None]
+            left_out = {
+                str(self._root / path): result.error
+                for path, result in zip(paths, results, strict=True)
+                if result.error is not None
+            }
+            paths, labels = [paths[row] for row in good], labels[good]
+            if not paths:
+                first, why = next(iter(left_out.items()))
+                raise UsageError(f"no file of split {name} can be decoded, first {first}: {why}")
+        red, *others = self._config.background
+        green, blue = others or (red, red)
+        return FileSplit(
+            name,
+            self._root,
+            paths,
+            labels,
+            channels=self._config.channels or _CHANNELS,
+            background=(red, green, blue),
+            origin=self._origin,
+            left_out=left_out,
+        )
+
+    def _listed(self, name: str) -> Listed:
+        """The files of splits with + between them."""
+        parts = [part.strip() for part in name.split("+")]
+        for part in parts:
+            if part not in self._splits:
+                there = ", ".join(
+                    f"{split} ({len(listed.paths):,} images)"
+                    for split, listed in self._splits.items()
+                )
+                raise UsageError(
+                    f"there is no split {part!r} in {self._origin}; its splits: {there}, and some "
+                    "of them together as in train+val"
+                )
+        if len(parts) == 1:
+            return self._splits[name]
+        listed = [self._splits[part] for part in dict.fromkeys(parts)]
+        return Listed(
+            [path for each in listed for path in each.paths],
+            [label for each in listed for label in each.labels],
+        )
+
+    def _labels(self, name: str, listed: Listed) -> NDArray[np.int32]:
+        if self.class_names is None:
+            numbers = np.array(listed.labels, np.int64)
+            limits = np.iinfo(np.int32)
+            bad = np.flatnonzero((numbers < limits.min) | (numbers > limits.max))
+            if bad.size:
+                raise UsageError(
+                    f"{self._origin}: the label {numbers[bad[0]]} of {listed.paths[bad[0]]} is no "
+                    "class number"
+                )
+            return numbers.astype(np.int32)
+        numbered = {label: number for number, label in enumerate(self.class_names)}
+        try:
+            return np.array([numbered[label] for label in listed.labels], np.int32)
+        except KeyError as error:
+            (unknown,) = error.args
+            path = listed.paths[listed.labels.index(unknown)]
+            raise UsageError(
+                f"split {name} of {self._origin} has the class {unknown!r} ({path}), which is none "
+                f"of the {len(self.class_names)} classes; remove it, or "
+                + (
+                    f"give split {self._config.train_split} images of it"
+                    if self._config.class_names is None
+                    else "add it to data.class_names of a new run"
+                )
+            ) from None
+
+    def _missing(self) -> Iterator[str]:
+        """The classes that a split has no images of, in words."""
+        for name, listed in self._splits.items():
+            there = set(listed.labels)
+            missing = [each for each in self.class_names or () if each not in there]
+            if missing:
+                yield f"split {name} has no images of {_some(missing)}"
+
+
+def _with_val(splits: Mapping[str, Listed], share: float) -> Mapping[str, Listed]:
+    """The splits; a lone `train` parted into that and `val`."""
+    if set(splits) != {"train"}:
+        return splits
+    whole = splits["train"]
+    numbered = {label: number for number, label in enumerate(dict.fromkeys(whole.labels))}
+    labels = np.array([numbered[label] for label in whole.labels])
+    is_val = cut.val_rows(map(identity, whole.paths), labels, share)
+
+    def part(rows: NDArray[np.intp]) -> Listed:
+        return Listed([whole.paths[row] for row in rows], [whole.labels[row] for row in rows])
+
+    parts = {"train": part(np.flatnonzero(~is_val)), "val": part(np.flatnonzero(is_val))}
+    return {name: listed for name, listed in parts.items() if listed.paths}
+
+
+def _names_all(names: tuple[str, ...] | None, splits: Mapping[str, Listed]) -> bool:
+    """Whether numbers are meant as names of classes, since `data.class_names` has them all."""
+    return names is not None and all(set(each.labels) <= set(names) for each in splits.values())
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more classes" if more > 0 else "")
+
+
+def folder_source(config: DataConfig, progress: Progress) -> FileSource:
+    """`data.source=folder`.
+
+    Raises:
+        UsageError: there is no `data.path`, or see `find_images`.
+    """
+    path = _path(config, "the folder of the images")
+    return FileSource(find_images(path), config, progress)
+
+
+def csv_source(config: DataConfig, progress: Progress) -> FileSource:
+    """`data.source=csv`.
+
+    Raises:
+        UsageError: there is no `data.path`, or see `read_table`.
+    """
+    path = _path(config, "a CSV or JSON lines file")
+    return FileSource(read_table(config, path), config, progress)
+
+
+def _path(config: DataConfig, what: str) -> Path:
+    if config.path is None:
+        raise UsageError(f"data.source={config.source} needs data.path, {what}")
+    return expanded(config.path)
