@@ -7,19 +7,20 @@ from collections.abc import Sequence
 import jax
 
 from jaxtrain import config as configuration
-from jaxtrain import preview, setup
-from jaxtrain.check.describe import Report, describe, describe_step
+from jaxtrain import data, preview, setup
+from jaxtrain.check.describe import Report, describe, describe_scan, describe_step
 from jaxtrain.check.text import (
     config_lines,
     counted,
     field,
     preview_line,
     report_lines,
+    scan_lines,
     topology_lines,
 )
 from jaxtrain.check.topology import compile_step, tpu_devices
 from jaxtrain.config import CheckRequest
-from jaxtrain.errors import JaxtrainError, UsageError, one_line
+from jaxtrain.errors import DataError, JaxtrainError, UsageError, one_line
 from jaxtrain.parallel.mesh import AnyMesh, abstract_mesh, build_mesh
 from jaxtrain.report import preparing
 
@@ -53,14 +54,17 @@ def check(request: CheckRequest) -> tuple[str, int]:
     else:
         report |= describe(run, request)
         lines += [] if request.print_config else report_lines(run, report)
-        if request.preview is not None:
+        if request.scan:
+            report["scan"], failed = _scan(run)
+            lines += scan_lines(report["scan"])
+        if request.preview is not None and failed is None:
             report["preview"] = preview.write(run, request.batch or 1, request.preview)
             lines.append(preview_line(report["preview"]))
         report["verdict"] = (
             f"ok: {request.config_name} would train {run.plan.total_steps:,} steps "
             f"on {counted(run.mesh.size, 'device')}"
         )
-        if request.topology is not None:
+        if request.topology is not None and failed is None:
             try:
                 step = compile_step(run, request.topology)
             except UsageError as error:
@@ -77,6 +81,20 @@ def check(request: CheckRequest) -> tuple[str, int]:
     else:
         lines.append(field("verdict", report["verdict"]))
     return "\n".join(lines) + "\n", 0 if failed is None else failed.status
+
+
+def _scan(run: setup.Run) -> tuple[Report, JaxtrainError | None]:
+    """What came of reading all examples, and what training would fail with for it."""
+    with preparing() as progress:
+        scan = data.scan(run.config.data, run.dataset.eval.name, progress)
+    failed = None
+    if scan.bad and run.config.data.on_bad_file == "error":
+        first = scan.bad[0]
+        failed = DataError(
+            f"{len(scan.bad):,} of {sum(scan.counts.values()):,} examples cannot be decoded, first "
+            f"{first.place}: {first.error}; mend or remove them, or set data.on_bad_file=skip"
+        )
+    return describe_scan(scan), failed
 
 
 def _mesh(text: str, pretended: int | None, tpus: Sequence[jax.Device] | None) -> AnyMesh | None:

@@ -13,6 +13,7 @@ from jaxtrain import data
 from jaxtrain.check.layout import Layout, batch_layout, most_split, parameter_layouts
 from jaxtrain.check.topology import CompiledStep
 from jaxtrain.config import CheckRequest
+from jaxtrain.data.scan import Example
 from jaxtrain.errors import UsageError
 from jaxtrain.evaluation import batch_rows
 from jaxtrain.models import summary
@@ -158,6 +159,23 @@ def _batch(run: Run, step: int) -> Report:
         "step": step,
         "indices": indices.tolist(),
         "labels": run.dataset.train.labels[indices].tolist(),
+    }
+
+
+def describe_scan(scan: data.Scan) -> Report:
+    """What came of reading all examples."""
+
+    def places(group: tuple[Example, ...]) -> list[Report]:
+        return [{"split": each.split, "place": each.place, "class": each.label} for each in group]
+
+    return {
+        "examples": dict(scan.counts),
+        "bad": [
+            {"split": each.split, "place": each.place, "error": each.error} for each in scan.bad
+        ],
+        "across_splits": [places(group) for group in scan.across],
+        "contradicting": [places(group) for group in scan.contradicting],
+        "repeated": scan.repeated,
     }
 
 

@@ -17,6 +17,8 @@ from jaxtrain.setup import Run
 
 # More classes than this are summed up instead of listed.
 _LISTED_CLASSES = 30
+# Of more than these only the number is told.
+_LISTED_EXAMPLES = 20
 
 
 def counted(count: int, noun: str) -> str:
@@ -220,6 +222,34 @@ def _batch_lines(run: Run, batch: Report) -> list[str]:
     ]
     lines += [field("", "  ".join(names[i : i + 8])) for i in range(0, len(names), 8)]
     return lines
+
+
+def scan_lines(scan: Report) -> list[str]:
+    """What came of reading all examples."""
+    counts = ", ".join(f"{count:,} of {name}" for name, count in scan["examples"].items())
+    bad, across, contradicting = (scan[key] for key in ("bad", "across_splits", "contradicting"))
+    lines = [f"read {counts}: " + (f"{len(bad):,} cannot be decoded" if bad else "all decode")]
+    lines += _some([f"  {one['place']} ({one['split']}): {one['error']}" for one in bad])
+    if across:
+        lines.append(f"in more than one split: {len(across):,}")
+        lines += _some([_same(group) for group in across])
+    if contradicting:
+        lines.append(f"of more than one class: {len(contradicting):,}")
+        lines += _some([_same(group) for group in contradicting])
+    if scan["repeated"]:
+        lines.append(f"{scan['repeated']:,} repeat another one of their split and class")
+    return [field("" if number else "scan", line) for number, line in enumerate(lines)]
+
+
+def _same(group: list[Report]) -> str:
+    return "  " + " = ".join(f"{one['place']} ({one['split']}, {one['class']})" for one in group)
+
+
+def _some(lines: list[str]) -> list[str]:
+    more = len(lines) - _LISTED_EXAMPLES
+    return lines[:_LISTED_EXAMPLES] + (
+        [f"  and {more:,} more; --json lists all"] if more > 0 else []
+    )
 
 
 def preview_line(shown: Report) -> str:

@@ -241,6 +241,7 @@ def check_request(given: Given) -> CheckRequest:
         topology=topology,
         batch=whole("batch", given.flags["batch"], least=1),
         preview=picture("preview", given.flags["preview"]),
+        scan=bool(given.flags["scan"]),
         print_config=bool(given.flags["print_config"]),
         json=bool(given.flags["json"]),
     )

@@ -197,6 +197,11 @@ VERBS = {
                 "draw examples of that batch (else the first) before and after augmentation",
             ),
             Flag(
+                "scan",
+                None,
+                "read every example: find those that cannot be decoded or are in two splits",
+            ),
+            Flag(
                 "print_config", None, "list every key instead: value, where it came from, meaning"
             ),
             Flag("json", None, "report as JSON"),

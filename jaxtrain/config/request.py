@@ -174,6 +174,7 @@ class CheckRequest:
         topology: TPU slice to check for instead, and to compile the step for; None: none.
         batch: step whose batch to show; None: none.
         preview: file for a picture of that batch, or of the first; None: none.
+        scan: read every example, to find the bad ones and those of more than one split.
         print_config: show every key with its value, its source and its meaning.
         json: report as one JSON object instead of text.
     """
@@ -186,5 +187,6 @@ class CheckRequest:
     topology: str | None
     batch: int | None
     preview: Path | None
+    scan: bool
     print_config: bool
     json: bool

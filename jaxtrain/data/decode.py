@@ -114,6 +114,13 @@ def decode(
         raise DataError(f"the image is broken: {one_line(error)}") from error
 
 
+def rgb(background: tuple[int, ...]) -> tuple[int, int, int]:
+    """`data.background`, one number or three, as three."""
+    red, *others = background
+    green, blue = others or (red, red)
+    return red, green, blue
+
+
 def _opened(encoded: bytes) -> Image.Image:
     """The image with all its pixels; only that tells whether it is whole."""
     image = Image.open(io.BytesIO(encoded), formats=_FORMATS)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.config.schema import DataConfig
+from jaxtrain.data.decode import rgb
 from jaxtrain.data.own import cut
 from jaxtrain.data.own.files import FileSplit
 from jaxtrain.data.own.folder import find_images
@@ -77,18 +78,28 @@ class FileSource:
             if not paths:
                 first, why = next(iter(left_out.items()))
                 raise UsageError(f"no file of split {name} can be decoded, first {first}: {why}")
-        red, *others = self._config.background
-        green, blue = others or (red, red)
         return FileSplit(
             name,
             self._root,
             paths,
             labels,
             channels=self._config.channels or _CHANNELS,
-            background=(red, green, blue),
+            background=rgb(self._config.background),
             origin=self._origin,
             left_out=left_out,
         )
+
+    def scan(self, name: str) -> Iterator[tuple[str, str, str, str | None, bytes]]:
+        """Decodes all files of a split, as `scan_files` does.
+
+        Yields:
+            The split, the file's path, its label, why it cannot be decoded (None: it can be), and
+            the hash of its content.
+        """
+        listed = self._splits[name]
+        results = scan_files(self._root, listed.paths, self._progress)
+        for path, label, result in zip(listed.paths, listed.labels, results, strict=True):
+            yield name, str(self._root / path), label, result.error, result.digest
 
     def _listed(self, name: str) -> Listed:
         """The files of splits with + between them."""
