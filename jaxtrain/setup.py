@@ -106,10 +106,11 @@ def build(config: Config, mesh: AnyMesh | None = None) -> Run:
     dataset = data.open_dataset(config.data)
     sampler = data.Sampler(dataset.train.size, config.train.batch_size, config.seed)
     run_plan = build_plan(config, dataset.train.size)
-    _check_divides(config.train, row_parts(mesh))
+    image_shape = dataset.train.image_shape
+    augmentation = _augment(config.data.augment, image_shape)
+    _check_divides(config.train, row_parts(mesh), augmentation.together)
     schedule = build_schedule(config, run_plan)
     model = models.build(config.model, dataset.num_classes)
-    image_shape = dataset.train.image_shape
     variables = state.abstract_model(model, image_shape, dataset.num_classes)
     of_params = parameter_shardings(config.parallel.rules, variables["params"], mesh)
     _check_memory(with_shardings(variables["params"], of_params), mesh)
@@ -117,7 +118,7 @@ def build(config: Config, mesh: AnyMesh | None = None) -> Run:
     convolves = state.has_convolution(model, variables, image_shape)
     fixed = Fixed(
         model=model,
-        augment=_augment(config.data.augment, image_shape),
+        augment=augmentation,
         normalise=normalisation(
             config.data, image_shape, functools.partial(data.statistics, dataset.train)
         ),
@@ -218,17 +219,23 @@ def _steps_per_call(config: Config, split: data.Split, mesh: AnyMesh, *, convolv
     return asked or (_STEPS_PER_CALL if resident and not convolves else 1)
 
 
-def _check_divides(config: TrainConfig, devices: int) -> None:
-    """Refuses a batch that does not divide over devices that split it, and the parts of a step.
+def _check_divides(config: TrainConfig, devices: int, together: int) -> None:
+    """Refuses a batch that does not divide over the devices that split it and the parts of a step.
+
+    Args:
+        config: the batch size and the parts.
+        devices: how many of them.
+        together: rows that have to be on one device and in one part.
 
     Raises:
         UsageError: names the nearest sizes that do.
     """
     size, parts = config.batch_size, config.accumulate
-    if size % (devices * parts):
-        near = sorted(set(plan.nearest_divisible(size, devices * parts)))
-        over = [f"{devices} devices"] if devices > 1 or parts == 1 else []
+    if size % (devices * parts * together):
+        near = sorted(set(plan.nearest_divisible(size, devices * parts * together)))
+        over = [f"{devices} devices"] if devices > 1 else []
         over += [f"train.accumulate={parts} parts"] if parts > 1 else []
+        over += ["pairs of rows, which data.augment mixes"] if together > 1 else []
         raise UsageError(
             f"train.batch_size={size} does not divide over {' and '.join(over)}; "
             f"try {' or '.join(map(str, near))}"

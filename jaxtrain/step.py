@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxtrain import keys
-from jaxtrain.augment import Augment
+from jaxtrain.augment import Augment, partners
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import Batch, Statistics
 from jaxtrain.data.examples import is_image, shape_text
@@ -18,7 +18,7 @@ from jaxtrain.models import Model
 from jaxtrain.optimizer import Schedule
 from jaxtrain.parallel.loop import summed
 from jaxtrain.state import TrainState
-from jaxtrain.tasks import Interval, Loss, Task
+from jaxtrain.tasks import Interval, Loss, Task, main_label, soft_target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +98,9 @@ class Fixed:
 
     Attributes:
         model: the network.
-        augment: random changes of training images.
+        augment: random changes of training images, and how they are mixed.
         normalise: what the network sees of an image.
-        loss: the training loss of each example.
+        loss: the training loss of each example, for its label or for shares of several.
         optimizer: gradients to updates, for a learning rate of 1.
         schedule: finished updates to learning rate.
         report_steps: updates in a report interval; 0 when only the last step reports.
@@ -159,6 +159,7 @@ class _Outputs(NamedTuple):
 
     loss: jax.Array
     logits: jax.Array
+    label: jax.Array
     collections: Any
 
 
@@ -179,8 +180,9 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
     examples = jnp.maximum(fixed.total(batch.mask.sum(dtype=jnp.float32)), 1.0)
 
     def loss_fn(params: Any, part: Batch) -> tuple[jax.Array, _Outputs]:
-        image = unit_interval(part.image)
-        image = fixed.augment(keys.step_key(state.seed, step, "augment"), image, part.row)
+        augment_key = keys.step_key(state.seed, step, "augment")
+        image = fixed.augment(augment_key, unit_interval(part.image), part.row)
+        image, share = fixed.augment.mix(augment_key, image, part.row, part.mask)
         logits, collections = fixed.model.apply(
             params,
             state.collections,
@@ -190,16 +192,19 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
             mask=part.mask,
             axis=fixed.axis,
         )
-        loss = fixed.loss(logits, part.label)
+        target = part.label
+        if share is not None:
+            target = soft_target(target, partners(target), share, logits.shape[-1])
+        loss = fixed.loss(logits, target)
         mean = jnp.where(part.mask, loss, 0.0).sum() / examples
         scaled = mean if state.loss_scale is None else mean * state.loss_scale.scale
-        return scaled, _Outputs(loss, logits, collections)
+        return scaled, _Outputs(loss, logits, main_label(target), collections)
 
-    gradients, outputs, batch = _gradients(fixed, loss_fn, state, batch)
+    gradients, outputs = _gradients(fixed, loss_fn, state, batch)
     interval = Interval.from_model_output(
         loss=outputs.loss,
         logits=outputs.logits,
-        label=batch.label,
+        label=outputs.label,
         mask=batch.mask,
         step=step,
         axis=fixed.axis,
@@ -226,36 +231,38 @@ def _gradients(
     loss_fn: Callable[[Any, Batch], tuple[jax.Array, _Outputs]],
     state: TrainState,
     batch: Batch,
-) -> tuple[Any, _Outputs, Batch]:
-    """The batch's gradients, the outputs of its examples, and the batch in their order.
+) -> tuple[Any, _Outputs]:
+    """The batch's gradients, and the outputs of its examples.
 
-    With `accumulate` N, part k holds the rows r with r % N = k, which leaves every row on its
-    device. Each part starts from the same collections, and what they make of them is averaged by
-    their unmasked rows: batch statistics move once an update, by the mean of the parts'.
+    With `accumulate` N, part k holds the rows r with r % N = k (pairs of rows, where images are
+    mixed), which leaves every row on its device. Each part starts from the same collections, and
+    what they make of them is averaged by their unmasked rows: batch statistics move once an update,
+    by the mean of the parts'.
     """
     grad_fn = jax.grad(loss_fn, has_aux=True)
     if fixed.accumulate == 1:
         gradients, outputs = grad_fn(state.params, batch)
-        return fixed.total(gradients), outputs, batch
+        return fixed.total(gradients), outputs
 
     def of_part(part: Batch) -> tuple[Any, Any]:
         gradients, outputs = grad_fn(state.params, part)
         weight = fixed.total(part.mask.sum(dtype=jnp.float32)) / jnp.maximum(count, 1.0)
         floats, others = _by_kind(outputs.collections)
         floats = [leaf.astype(jnp.float32) * weight for leaf in floats]
-        return (gradients, floats), (outputs.loss, outputs.logits, others)
+        return (gradients, floats), (outputs._replace(collections=None), others)
 
     count = fixed.total(batch.mask.sum(dtype=jnp.float32))
-    parts = jax.tree.map(lambda x: _strided(x, fixed.accumulate), batch)
-    (gradients, floats), (loss, logits, others) = summed(of_part, parts, unroll=fixed.unroll)
+    together = fixed.augment.together
+    parts = jax.tree.map(lambda x: _strided(x, fixed.accumulate, together), batch)
+    (gradients, floats), (outputs, others) = summed(of_part, parts, unroll=fixed.unroll)
     old, _ = _by_kind(state.collections)
     floats = [
         jnp.where(count > 0, new, kept).astype(kept.dtype)
         for new, kept in zip(floats, old, strict=True)
     ]
     collections = _from_kinds(state.collections, floats, [leaf[-1] for leaf in others])
-    loss, logits, batch = jax.tree.map(_joined, (loss, logits, parts))
-    return fixed.total(gradients), _Outputs(loss, logits, collections), batch
+    outputs = jax.tree.map(lambda x: _joined(x, together), outputs)
+    return fixed.total(gradients), outputs._replace(collections=collections)
 
 
 def _is_float(leaf: jax.Array) -> bool:
@@ -274,14 +281,16 @@ def _from_kinds(like: Any, floats: list[jax.Array], others: list[jax.Array]) -> 
     return jax.tree.map(lambda leaf: next(left[_is_float(leaf)]), like)
 
 
-def _strided(rows: jax.Array, parts: int) -> jax.Array:
-    """`[batch, ...]` as `[parts, batch / parts, ...]`, row r in part r % parts."""
-    return rows.reshape(-1, parts, *rows.shape[1:]).swapaxes(0, 1)
+def _strided(rows: jax.Array, parts: int, together: int) -> jax.Array:
+    """`[batch, ...]` as `[parts, batch / parts, ...]`, row r in part r // together % parts."""
+    groups = rows.reshape(-1, parts, together, *rows.shape[1:]).swapaxes(0, 1)
+    return groups.reshape(parts, -1, *rows.shape[1:])
 
 
-def _joined(parts: jax.Array) -> jax.Array:
+def _joined(parts: jax.Array, together: int) -> jax.Array:
     """The inverse of `_strided`."""
-    return parts.swapaxes(0, 1).reshape(-1, *parts.shape[2:])
+    groups = parts.reshape(len(parts), -1, together, *parts.shape[2:]).swapaxes(0, 1)
+    return groups.reshape(-1, *parts.shape[2:])
 
 
 def _continued(fixed: Fixed, state: TrainState) -> Interval:

@@ -57,7 +57,7 @@ class Interval(clu.metrics.Metric):
         Args:
             loss: float32 `[batch]`.
             logits: float32 `[batch, classes]`.
-            label: int32 `[batch]`.
+            label: int32 `[batch]`; `main_label` of mixed examples.
             mask: bool `[batch]`; False rows count nowhere.
             step: int32 `[]`.
             axis: the axis of the devices, if these are the rows of one of them.
@@ -94,7 +94,8 @@ class Interval(clu.metrics.Metric):
 # probabilities `[n, classes]`.
 Outputs = Callable[[NDArray[Any]], NDArray[np.float32]]
 
-# (logits float32 `[batch, classes]`, label int32 `[batch]`) to float32 `[batch]`
+# (logits float32 `[batch, classes]`, target) to float32 `[batch]`. A target is int32 labels
+# `[batch]`, or each class's share of the label, float32 `[batch, classes]`.
 Loss = Callable[[jax.Array, jax.Array], jax.Array]
 
 
@@ -119,13 +120,16 @@ def softmax_loss(logits: jax.Array, label: jax.Array) -> jax.Array:
 def training_loss(label_smoothing: float, class_weights: tuple[float, ...] | None) -> Loss:
     """The softmax loss to train on.
 
+    With s of label smoothing (Szegedy et al., 2016) and w of class weights, an example of class k
+    of K has the loss L_k = w_k ((1 - s) (-log p_k) + s / K sum_j (-log p_j)), and one with shares y
+    of several classes sum_k y_k L_k: each part counts as it would alone.
+
     Args:
-        label_smoothing: share s of the target that is spread over all K classes, the right one
-            too: 1 - s + s / K for it (Szegedy et al., 2016).
+        label_smoothing: share s of the target that is spread over all classes, the right one too.
         class_weights: factors on the losses of the examples of each class.
     """
 
-    def loss_fn(logits: jax.Array, label: jax.Array) -> jax.Array:
+    def of_labels(logits: jax.Array, label: jax.Array) -> jax.Array:
         loss = softmax_loss(logits, label)
         if label_smoothing:
             uniform = -jax.nn.log_softmax(logits).mean(-1)
@@ -134,7 +138,35 @@ def training_loss(label_smoothing: float, class_weights: tuple[float, ...] | Non
             loss *= jnp.asarray(class_weights, jnp.float32)[label]
         return loss
 
-    return loss_fn
+    def of_shares(logits: jax.Array, shares: jax.Array) -> jax.Array:
+        losses = -jax.nn.log_softmax(logits)
+        if label_smoothing:
+            uniform = losses.mean(-1, keepdims=True)
+            losses = (1.0 - label_smoothing) * losses + label_smoothing * uniform
+        if class_weights is not None:
+            losses *= jnp.asarray([class_weights], jnp.float32)
+        return (shares * losses).sum(-1)
+
+    return lambda logits, target: (of_labels if target.ndim == 1 else of_shares)(logits, target)
+
+
+def soft_target(label: jax.Array, other: jax.Array, share: jax.Array, classes: int) -> jax.Array:
+    """Each class's share of mixed examples: float32 `[batch, classes]`.
+
+    Args:
+        label: int32 `[batch]`.
+        other: int32 `[batch]`, label of what is mixed in.
+        share: float32 `[batch]` in 0..1, of `label`; the rest is of `other`.
+        classes: number of classes.
+    """
+    own, mixed_in = (jax.nn.one_hot(each, classes) for each in (label, other))
+    share = share[:, jnp.newaxis]
+    return share * own + (1.0 - share) * mixed_in
+
+
+def main_label(target: jax.Array) -> jax.Array:
+    """The class with the largest share of a target, of equals the first: int32 `[batch]`."""
+    return target if target.ndim == 1 else target.argmax(-1).astype(jnp.int32)
 
 
 def parse_class_weights(

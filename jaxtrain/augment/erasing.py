@@ -102,13 +102,24 @@ def covered(image: jax.Array, corner: jax.Array, size: jax.Array, fill: float) -
         size: int32 `[batch, 2]`, height and width; 0 for none.
         fill: value that covers.
     """
+    rectangle = rectangles(corner, size, image.shape[1:3])
+    return jnp.where(rectangle[..., jnp.newaxis], jnp.float32(fill), image)
+
+
+def rectangles(corner: jax.Array, size: jax.Array, sides: tuple[int, ...]) -> jax.Array:
+    """Which pixels of each image are in its rectangle: bool `[batch, H, W]`.
+
+    Args:
+        corner: as for `covered`.
+        size: as for `covered`.
+        sides: height and width of the images.
+    """
 
     def within(axis: int) -> jax.Array:
-        at = jnp.arange(image.shape[axis + 1])[jnp.newaxis] - corner[:, axis : axis + 1]
+        at = jnp.arange(sides[axis])[jnp.newaxis] - corner[:, axis : axis + 1]
         return (at >= 0) & (at < size[:, axis : axis + 1])
 
-    rectangle = within(0)[:, :, jnp.newaxis] & within(1)[:, jnp.newaxis, :]
-    return jnp.where(rectangle[..., jnp.newaxis], jnp.float32(fill), image)
+    return within(0)[:, :, jnp.newaxis] & within(1)[:, jnp.newaxis, :]
 
 
 def _check_fill(fill: float) -> None:
