@@ -8,10 +8,13 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxtrain.data import examples
 from jaxtrain.tasks import Outputs
 
 # What the input and the outputs are called, wherever a format lets them have names.
-INPUT: Final = "image"
+IMAGE: Final = "image"
+FEATURES: Final = "features"
+INPUTS: Final = (IMAGE, FEATURES)  # a model has one of them
 LOGITS: Final = "logits"
 PROBABILITIES: Final = "probabilities"
 
@@ -34,19 +37,30 @@ class Source:
     """A trained model as a pure function.
 
     Attributes:
-        apply: (variables, uint8 images `[b, H, W, C]`) to float32 logits `[b, classes]`, with the
-            normalisation inside; traceable by JAX, with a symbolic b too.
+        apply: (variables, uint8 images `[b, H, W, C]` or float32 features `[b, D]`) to float32
+            logits `[b, classes]`, with the normalisation inside; traceable by JAX, with a symbolic
+            b too.
         variables: tree of NumPy arrays: parameters and all other collections.
-        image_shape: (height, width, channels).
+        image_shape: (height, width, channels), or (features,).
         class_names: one name a class, in label order.
-        calibration: reads some training images, uint8 `[n, H, W, C]`, as they are evaluated.
+        calibration: reads some training images or features, as they are evaluated.
     """
 
     apply: Callable[[Any, Any], Any]
     variables: Any
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     class_names: tuple[str, ...]
-    calibration: Callable[[], NDArray[np.uint8]]
+    calibration: Callable[[], NDArray[Any]]
+
+    @property
+    def input(self) -> str:
+        """What the input is called."""
+        return IMAGE if examples.is_image(self.image_shape) else FEATURES
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the input."""
+        return examples.dtype_of(self.image_shape)
 
 
 class Exporter(Protocol):
@@ -57,6 +71,7 @@ class Exporter(Protocol):
             export's folder, loads the model from there, classifies the images of `images.npy`
             (uint8 `[n, H, W, C]`), and prints for each one the name of its class and the
             probability with 6 decimals, as in `cat 0.987654`. It stands in the export's README.
+            With `features` for each `image` and `images` it is that of a model of features.
     """
 
     SNIPPET: str
@@ -74,7 +89,7 @@ class Exporter(Protocol):
         """
 
     def load(self, folder: Path, output: str) -> Outputs:
-        """The model of such a folder, run by the format's own runtime, for any n of images.
+        """The model of such a folder, run by the format's own runtime, for any n of examples.
 
         Args:
             folder: where `save` wrote it.

@@ -11,7 +11,7 @@ from jax import export
 from numpy.typing import NDArray
 
 from jaxtrain.errors import UsageError, brief
-from jaxtrain.formats.contract import INPUT, LOGITS, Options, Source
+from jaxtrain.formats.contract import INPUTS, LOGITS, Options, Source
 from jaxtrain.formats.lowering import lowering
 from jaxtrain.formats.reading import damaged, refuse_missing
 from jaxtrain.formats.tracing import refuse_large, trace
@@ -38,7 +38,7 @@ for probabilities in outputs:
 
 
 def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
-    """Writes one file, of a graph from `image` to `logits` and `probabilities`.
+    """Writes one file, of a graph from `image` or `features` to `logits` and `probabilities`.
 
     Args:
         source: the model; it computes in float32.
@@ -67,11 +67,11 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
     with lowering("onnx"):
         (batch,) = export.symbolic_shape("batch")
         logits_of = trace(source, batch)
-    image = jax.ShapeDtypeStruct((batch, *source.image_shape), np.uint8)
+    image = jax.ShapeDtypeStruct((batch, *source.image_shape), source.dtype)
     try:
-        model = onnx_converter.convert(logits_of, image, _OPSET)
+        model = onnx_converter.convert(logits_of, source.input, image, _OPSET)
         onnx.save(model, folder / _FILE)
-        load(folder, LOGITS)(np.zeros((2, *source.image_shape), np.uint8))
+        load(folder, LOGITS)(np.zeros((2, *source.image_shape), source.dtype))
     except OSError:  # it cannot be written
         raise
     except Exception as error:
@@ -103,14 +103,14 @@ def load(folder: Path, output: str) -> Outputs:
         outputs = [each.name for each in session.get_outputs()]
     except Exception as error:
         raise damaged(path, error) from error
-    if inputs != [INPUT] or output not in outputs:
+    if len(inputs) != 1 or inputs[0] not in INPUTS or output not in outputs:
         raise UsageError(
-            f"{path} takes {', '.join(inputs)} and gives {', '.join(outputs)}, not {INPUT} and "
-            f"{output}; export the model again"
+            f"{path} takes {', '.join(inputs)} and gives {', '.join(outputs)}, not "
+            f"{' or '.join(INPUTS)} and {output}; export the model again"
         )
 
-    def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        (result,) = session.run([output], {INPUT: images})
+    def run(images: NDArray[Any]) -> NDArray[np.float32]:
+        (result,) = session.run([output], {inputs[0]: images})
         return result
 
     return run

@@ -9,14 +9,17 @@ import jax
 import jax2onnx
 import onnx
 
-from jaxtrain.formats.contract import INPUT, LOGITS, PROBABILITIES
+from jaxtrain.formats.contract import LOGITS, PROBABILITIES
 from jaxtrain.formats.onnx_plugins import batch_first
 
 
 def convert(
-    logits_of: Callable[[jax.Array], jax.Array], image: jax.ShapeDtypeStruct, opset: int
+    logits_of: Callable[[jax.Array], jax.Array],
+    name: str,
+    image: jax.ShapeDtypeStruct,
+    opset: int,
 ) -> Any:
-    """The function as a valid `onnx.ModelProto`, of `image` to logits and probabilities."""
+    """The function as a valid `onnx.ModelProto`, of the input `name` to logits, probabilities."""
 
     def classify(image: jax.Array) -> tuple[jax.Array, jax.Array]:
         logits = logits_of(image)
@@ -28,7 +31,7 @@ def convert(
             [image],
             opset=opset,
             model_name="classifier",
-            input_names=[INPUT],
+            input_names=[name],
             output_names=[LOGITS, PROBABILITIES],
         )
     # These are jax2onnx's own shapes of what is in between; where one is wrong onnxruntime warns.

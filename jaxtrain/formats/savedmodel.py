@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from jaxtrain.errors import UsageError, brief, one_line
 from jaxtrain.formats.captured import captured_stderr
-from jaxtrain.formats.contract import INPUT, LOGITS, PROBABILITIES, Options, Source
+from jaxtrain.formats.contract import LOGITS, PROBABILITIES, Options, Source
 from jaxtrain.formats.lowering import apply_by_name, by_name, lowering
 from jaxtrain.formats.reading import refuse_missing
 from jaxtrain.formats.tensorflow import tf
@@ -46,9 +46,10 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
 
     Its variables are the model's, by name, in `weights`; its signatures are
 
-    - `serving_default`: `image` uint8 `[batch, H, W, C]` to `probabilities` float32
-      `[batch, classes]`, `class_id` int64 `[batch]` and `class_name` string `[batch]`, in UTF-8;
-    - `logits`: `image` to `logits` float32 `[batch, classes]`.
+    - `serving_default`: `image` uint8 `[batch, H, W, C]` (or `features` float32 `[batch, D]`) to
+      `probabilities` float32 `[batch, classes]`, `class_id` int64 `[batch]` and `class_name`
+      string `[batch]`, in UTF-8;
+    - `logits`: the same to `logits` float32 `[batch, classes]`.
 
     Args:
         source: the model.
@@ -71,7 +72,7 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
     try:
         with captured_stderr():
             tf.saved_model.save(model, str(folder), signatures)
-            load(folder, LOGITS)(np.zeros((2, *source.image_shape), np.uint8))
+            load(folder, LOGITS)(np.zeros((2, *source.image_shape), source.dtype))
     except tf.errors.InvalidArgumentError as error:
         found = re.search(r"error: (.+)", one_line(error))  # behind where it stands in the graph
         reason = found[1] if found else one_line(error)
@@ -100,7 +101,9 @@ def _functions(source: Source, weights: dict[str, Any]) -> tuple[Any, Any]:
     # AutoGraph would rewrite all of JAX, which takes 20 s.
     traced = functools.partial(
         tf.function,
-        input_signature=[tf.TensorSpec((None, *source.image_shape), tf.uint8, name=INPUT)],
+        input_signature=[
+            tf.TensorSpec((None, *source.image_shape), source.dtype, name=source.input)
+        ],
         autograph=False,
     )
 
@@ -146,7 +149,8 @@ def load(folder: Path, output: str) -> Outputs:
     return functools.partial(_run, model, signature, output)
 
 
-def _run(model: Any, signature: Any, output: str, images: NDArray[np.uint8]) -> Any:
+def _run(model: Any, signature: Any, output: str, images: NDArray[Any]) -> Any:
     """One output; `model` is here as its variables would be freed without it."""
     del model
-    return signature(**{INPUT: tf.constant(images)})[output].numpy()
+    (name,) = signature.structured_input_signature[1]
+    return signature(**{name: tf.constant(images)})[output].numpy()

@@ -65,7 +65,7 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
 
     with lowering("stablehlo"):
         (batch,) = export.symbolic_shape("batch")
-        image = jax.ShapeDtypeStruct((batch, *source.image_shape), np.uint8)
+        image = jax.ShapeDtypeStruct((batch, *source.image_shape), source.dtype)
         lower = export.export(jax.jit(classify), platforms=tuple(dict.fromkeys(options.platforms)))
         program = lower(jax.eval_shape(lambda: stored), image)
         serialized = program.serialize()
@@ -107,7 +107,8 @@ def load(folder: Path, output: str) -> Outputs:
     device = _device(program.platforms)
     weights = _weights(folder / _WEIGHTS)
     call = jax.jit(lambda weights, image: program.call(weights, image)[output])
-    image = jax.ShapeDtypeStruct((1, *program.in_avals[-1].shape[1:]), np.uint8)
+    taken = program.in_avals[-1]
+    image = jax.ShapeDtypeStruct((1, *taken.shape[1:]), taken.dtype)
     try:
         jax.eval_shape(call, weights, image)
     except Exception as error:

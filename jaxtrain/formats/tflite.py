@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from jaxtrain.errors import UsageError
 from jaxtrain.formats.captured import captured_stderr
-from jaxtrain.formats.contract import INPUT, LOGITS, Options, Source
+from jaxtrain.formats.contract import INPUTS, LOGITS, Options, Source
 from jaxtrain.formats.reading import damaged, refuse_missing
 from jaxtrain.formats.tflite_graph import SIGNATURE, Graph
 from jaxtrain.formats.tracing import refuse_large
@@ -37,11 +37,11 @@ for image in np.load("images.npy"):
 
 
 def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
-    """Writes one file, of a graph from `image` to `logits` and `probabilities`, all for one image.
+    """Writes one file, of a graph from one `image` to its `logits` and `probabilities`.
 
     LiteRT can make it one for any number of them, unless the model does something in which the
-    batch is not the first dimension. The image is uint8 and the outputs are float32 however the
-    model is quantized.
+    batch is not the first dimension. The image is uint8 (`features` are float32) and the outputs
+    are float32 however the model is quantized.
 
     Args:
         source: the model; it computes in float32.
@@ -66,11 +66,11 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
         ) from error
     refuse_large("tflite", source)
     content = tflite_converter.convert(source, options.quantize)
-    graph = _graph(content)
+    graph = _graph(content, source.input)
     graph.free_batch()
-    any_batch = _is_same_for_two(graph.content(), source.image_shape)
+    any_batch = _is_same_for_two(graph.content(), source)
     if not any_batch:
-        graph = _graph(content)
+        graph = _graph(content, source.input)
     (folder / _FILE).write_bytes(graph.content())
     return {
         "files": {"model": _FILE},
@@ -81,7 +81,7 @@ def save(source: Source, folder: Path, options: Options) -> Mapping[str, Any]:
     }
 
 
-def _graph(content: bytes) -> Graph:
+def _graph(content: bytes, name_of_input: str) -> Graph:
     """What was converted, with both outputs, if every LiteRT can run it."""
     graph = Graph(content)
     others = sorted(name for name in graph.operators() if name.startswith(("CUSTOM", "STABLEHLO")))
@@ -93,16 +93,17 @@ def _graph(content: bytes) -> Graph:
     if graph.divides_integers():
         raise UsageError(
             "format tflite: quantize=int8: the model divides by something that depends on the "
-            "image, and LiteRT ends the process where that rounds to 0; use --quantize=float16"
+            "input, and LiteRT ends the process where that rounds to 0; use --quantize=float16"
         )
-    graph.add_probabilities()
+    graph.add_probabilities(name_of_input)
     return graph
 
 
-def _is_same_for_two(content: bytes, image_shape: tuple[int, int, int]) -> bool:
-    """Whether two images at once give what each gives alone."""
-    images = np.random.RandomState(0).randint(0, 256, (2, *image_shape)).astype(np.uint8)
+def _is_same_for_two(content: bytes, source: Source) -> bool:
+    """Whether two examples at once give what each gives alone."""
+    images = np.random.RandomState(0).randint(0, 256, (2, *source.image_shape))
     images[1] //= 4  # noise alone may look alike to a network
+    images = images.astype(source.dtype)
     with captured_stderr():
         try:
             run = _runner(Interpreter(model_content=content), LOGITS)
@@ -139,10 +140,11 @@ def _runner(interpreter: Interpreter, output: str) -> Outputs:
     interpreter.allocate_tensors()
     inputs = {each["name"]: each for each in interpreter.get_input_details()}
     outputs = {each["name"]: each for each in interpreter.get_output_details()}
-    source, target = inputs[INPUT]["index"], outputs[output]["index"]
-    any_batch = inputs[INPUT]["shape_signature"][0] == -1
+    (name,) = inputs.keys() & INPUTS  # a ValueError if it has neither
+    source, target = inputs[name]["index"], outputs[output]["index"]
+    any_batch = inputs[name]["shape_signature"][0] == -1
 
-    def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def run(images: NDArray[Any]) -> NDArray[np.float32]:
         if not any_batch and len(images) != 1:
             return np.concatenate([run(image[None]) for image in images])
         if interpreter.get_input_details()[0]["shape"][0] != len(images):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxtrain.errors import UsageError, one_line
 from jaxtrain.formats.captured import captured_stderr
-from jaxtrain.formats.contract import INPUT, Source
+from jaxtrain.formats.contract import Source
 from jaxtrain.formats.lowering import lowering
 from jaxtrain.formats.tensorflow import tf
 from jaxtrain.formats.tracing import Rule, trace
@@ -22,10 +22,10 @@ _IMAGES: Final = ("NHWC", "HWIO", "NHWC")
 
 
 def convert(source: Source, quantize: str | None) -> bytes:
-    """The content of a file, of a graph from one image to its logits.
+    """The content of a file, of a graph from one example to its logits.
 
     For a batch of any size the converter would compute every shape while the model runs, and fuse
-    nothing; for one image it folds normalisation into convolutions and knows activations.
+    nothing; for one example it folds normalisation into convolutions and knows activations.
 
     Args:
         source: the model.
@@ -59,7 +59,9 @@ def _converter(source: Source, quantize: str | None) -> Any:
         function = tf.function(
             jax2tf.convert(logits, with_gradient=False, native_serialization_platforms=["cpu"]),
             autograph=False,
-            input_signature=[tf.TensorSpec((1, *source.image_shape), tf.uint8, name=INPUT)],
+            input_signature=[
+                tf.TensorSpec((1, *source.image_shape), source.dtype, name=source.input)
+            ],
         )
         concrete = function.get_concrete_function()
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], function)

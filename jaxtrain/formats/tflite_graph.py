@@ -12,7 +12,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.tools import flatbuffer_utils
 from numpy.typing import NDArray
 
-from jaxtrain.formats.contract import INPUT, LOGITS, PROBABILITIES
+from jaxtrain.formats.contract import LOGITS, PROBABILITIES
 
 SIGNATURE: Final = "serving_default"
 _OPERATORS: Final = schema.BuiltinOperator
@@ -22,7 +22,7 @@ _NAMES: Final = {
 
 
 class Graph:
-    """A graph in memory; its one input is uint8 images, its one output float32 logits."""
+    """A graph in memory; its one input is an example, its one output float32 logits."""
 
     def __init__(self, content: bytes) -> None:
         self._model = flatbuffer_utils.read_model_from_bytearray(bytearray(content))
@@ -44,8 +44,8 @@ class Graph:
             for operator in self._graph.operators
         )
 
-    def add_probabilities(self) -> None:
-        """Adds a softmax in float32, whatever the network computes in, and names what is given.
+    def add_probabilities(self, name_of_input: str) -> None:
+        """Adds a softmax in float32, whatever the network computes in; names inputs and outputs.
 
         A quantized one would give probabilities in steps of 1/256.
         """
@@ -62,12 +62,12 @@ class Graph:
         softmax.builtinOptions.beta = 1.0
         self._graph.operators.append(softmax)
         self._graph.outputs = [logits, probabilities]
-        named = {INPUT: image, LOGITS: logits, PROBABILITIES: probabilities}
+        named = {name_of_input: image, LOGITS: logits, PROBABILITIES: probabilities}
         for name, index in named.items():
             self._graph.tensors[index].name = name.encode()
         signature = schema.SignatureDefT()
         signature.signatureKey = SIGNATURE.encode()
-        signature.inputs = [_entry(INPUT, image)]
+        signature.inputs = [_entry(name_of_input, image)]
         signature.outputs = [_entry(LOGITS, logits), _entry(PROBABILITIES, probabilities)]
         self._model.signatureDefs = [signature]
 

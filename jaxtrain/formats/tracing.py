@@ -39,9 +39,10 @@ def trace(
         rules: what to do instead of primitives, by their names.
 
     Returns:
-        The function of uint8 images `[batch, H, W, C]` to float32 logits `[batch, classes]`.
+        The function of images or features, as `source.apply` takes them, to float32 logits
+        `[batch, classes]`.
     """
-    image = jax.ShapeDtypeStruct((batch, *source.image_shape), "uint8")
+    image = jax.ShapeDtypeStruct((batch, *source.image_shape), source.dtype)
     program = jax.make_jaxpr(lambda image: source.apply(source.variables, image))(image)
 
     def flat(image: jax.Array) -> list[Any]:
