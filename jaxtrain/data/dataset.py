@@ -102,7 +102,10 @@ def _notes(source: Source, splits: Iterable[Split | RawSplit]) -> tuple[str, ...
 
 def _eval(config: DataConfig, source: Source) -> str:
     """The split to evaluate on where there is no holdout."""
-    return config.eval_split or ("val" if "val" in source.split_names else "test")
+    if config.eval_split is not None:
+        return config.eval_split
+    own = config.source in FILE_SOURCES and "test" not in source.split_names
+    return "val" if own or "val" in source.split_names else "test"
 
 
 def open_split(

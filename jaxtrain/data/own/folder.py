@@ -61,10 +61,12 @@ class _Notes:
     def all(self) -> list[str]:
         lines = list(self.lines)
         if self.no_images:
-            counts = ", ".join(f"{count:,} {suffix}" for suffix, count in self.no_images.items())
+            counts = ", ".join(
+                f"{count:,} {suffix}" for suffix, count in sorted(self.no_images.items())
+            )
             lines.append(f"left out: {counts}, no images by their names")
         if self.loose:
-            lines.append(f"left out: {self.loose:,} images that lie in no class's folder")
+            lines.append(f"left out: {self.loose:,} images in no class's folder")
         return lines
 
 

@@ -110,9 +110,14 @@ class FileSource:
                     f"{split} ({len(listed.paths):,} images)"
                     for split, listed in self._splits.items()
                 )
+                fix = "and some of them together as in train+val"
+                if part == "val" and self.split_names == ("train",):
+                    fix = (
+                        f"too few to cut data.val_share={self._config.val_share:g} from; raise it, "
+                        "or give more images"
+                    )
                 raise UsageError(
-                    f"there is no split {part!r} in {self._origin}; its splits: {there}, and some "
-                    "of them together as in train+val"
+                    f"there is no split {part!r} in {self._origin}; its splits: {there}, {fix}"
                 )
         if len(parts) == 1:
             return self._splits[name]

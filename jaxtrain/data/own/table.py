@@ -34,7 +34,7 @@ def read_table(config: DataConfig, path: Path) -> Found:
         UsageError: it cannot be read, or a row of it is of no use; names the line.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise UsageError(
             f"data.path={path} cannot be read: {error.strerror}; data.source=csv needs a CSV or "

@@ -1,0 +1,216 @@
+"""Folders and lists as splits: classes, the cut, bad files, what is read."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from image_files import number, write_half_jpeg, write_image
+from PIL import Image
+
+from jaxtrain import data
+from jaxtrain.config.schema import DataConfig
+from jaxtrain.data.sources import open_source
+from jaxtrain.data.split import silent
+from jaxtrain.errors import DataError, UsageError
+
+CLASSES = ("ant", "bee", "cow")
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """120 images in three folders, each of which says which one it is."""
+    for each in range(120):
+        write_image(tmp_path / "photos" / CLASSES[each % 3] / f"{each}.png", each)
+    return tmp_path / "photos"
+
+
+def folder(path: Path, **keys: object) -> DataConfig:
+    return DataConfig(source="folder", path=str(path), channels=1, **keys)  # type: ignore[arg-type]
+
+
+def numbers(split: data.Split) -> list[int]:
+    return [number(image) for image in split.images]
+
+
+def test_images_and_labels_belong_together(photos):
+    dataset = data.open_dataset(folder(photos, image_size=(4,)))
+    assert dataset.class_names == CLASSES
+    for split in (dataset.train, dataset.eval):
+        assert [each % 3 for each in numbers(split)] == split.labels.tolist()
+    assert sorted(numbers(dataset.train) + numbers(dataset.eval)) == list(range(120))
+    assert 3 < dataset.eval.size < 25
+
+
+def test_files_stay_in_their_split_when_others_come(photos):
+    before = data.open_dataset(folder(photos, image_size=(4,)))
+    trained, evaluated = set(numbers(before.train)), set(numbers(before.eval))
+    for each in range(120, 240):
+        write_image(photos / CLASSES[each % 3] / "new" / f"{each}.png", each)
+    after = data.open_dataset(folder(photos, image_size=(4,)))
+    assert trained < set(numbers(after.train))
+    assert evaluated < set(numbers(after.eval))
+
+
+def test_the_cut_is_the_same_in_another_place(photos, tmp_path):
+    before = data.open_dataset(folder(photos, image_size=(4,)))
+    shutil.copytree(photos, tmp_path / "elsewhere/copy")
+    after = data.open_dataset(folder(tmp_path / "elsewhere/copy", image_size=(4,)))
+    assert numbers(before.eval) == numbers(after.eval)
+    assert before.train.fingerprint == after.train.fingerprint
+
+
+@pytest.mark.parametrize("change", ["new", "gone", "other size", "other class", "renamed"])
+def test_the_fingerprint_tells_changes(photos, change):
+    config = folder(photos, image_size=(4,), eval_split="train+val", train_split="train+val")
+    before = data.open_dataset(config).train.fingerprint
+    first = photos / "ant/0.png"
+    if change == "new":
+        write_image(photos / "ant/new.png", 1)
+    elif change == "gone":
+        first.unlink()
+    elif change == "other size":
+        write_image(first, 0, (9, 9))
+    elif change == "other class":
+        first.rename(photos / "bee/0.png")
+    else:
+        first.rename(photos / "ant/00.png")
+    assert data.open_dataset(config).train.fingerprint != before
+
+
+def test_every_split_and_several_as_one(photos):
+    both = data.open_split(folder(photos, image_size=(4,)), "train+val", CLASSES)
+    assert sorted(numbers(both)) == list(range(120))
+    with pytest.raises(UsageError, match=r"no split 'test' in .*its splits: train \(\d+ images\)"):
+        data.open_split(folder(photos, image_size=(4,)), "test", CLASSES)
+
+
+def test_val_is_evaluated_on_unless_there_is_only_test(photos, tmp_path):
+    assert data.open_dataset(folder(photos, image_size=(4,))).eval.name == "val"
+    shutil.copytree(photos, tmp_path / "root/train")
+    shutil.copytree(photos, tmp_path / "root/test")
+    assert data.open_dataset(folder(tmp_path / "root", image_size=(4,))).eval.name == "test"
+    assert data.open_split(folder(tmp_path / "root", image_size=(4,)), None, CLASSES).name == "test"
+
+
+def test_classes_are_those_of_training(tmp_path):
+    for split, name in (("train", "b"), ("train", "a"), ("train", "Z"), ("val", "b")):
+        write_image(tmp_path / split / name / "1.png", 1)
+    dataset = data.open_dataset(folder(tmp_path, image_size=(4,)))
+    assert dataset.class_names == ("Z", "a", "b")
+    assert dataset.eval.labels.tolist() == [2]
+    assert "split val has no images of Z, a" in dataset.notes
+
+
+def test_a_class_that_is_not_trained_is_refused(tmp_path):
+    for split, name in (("train", "a"), ("val", "a"), ("val", "b")):
+        write_image(tmp_path / split / name / "1.png", 1)
+    with pytest.raises(UsageError, match=r"split val of .* has the class 'b' \(val/b/1.png\)"):
+        data.open_dataset(folder(tmp_path, image_size=(4,)))
+
+
+def test_class_names_set_the_order(photos):
+    config = folder(photos, image_size=(4,), class_names=("cow", "dog", "ant", "bee"))
+    dataset = data.open_dataset(config)
+    assert dataset.class_names == ("cow", "dog", "ant", "bee")
+    expected = {0: 2, 1: 3, 2: 0}
+    assert [expected[each % 3] for each in numbers(dataset.train)] == dataset.train.labels.tolist()
+
+
+def test_other_data_is_labelled_by_the_names_of_the_run(photos):
+    """Whatever classes it has of its own."""
+    shutil.rmtree(photos / "ant")
+    split = data.open_split(folder(photos, image_size=(4,)), "train+val", CLASSES)
+    assert set(split.labels.tolist()) == {1, 2}
+
+
+def write_list(path: Path, rows: list[str]) -> DataConfig:
+    path.write_text("path,label\n" + "\n".join(rows))
+    return DataConfig(source="csv", path=str(path), channels=1, image_size=(4,))
+
+
+def test_a_list_of_numbers(photos):
+    rows = [f"photos/{CLASSES[each % 3]}/{each}.png,{each % 3}" for each in range(120)]
+    dataset = data.open_dataset(write_list(photos.parent / "list.csv", rows))
+    assert dataset.class_names == ("0", "1", "2")
+    assert [each % 3 for each in numbers(dataset.train)] == dataset.train.labels.tolist()
+
+
+def test_a_list_of_names_and_absolute_paths(photos):
+    rows = [f"{photos}/{CLASSES[each % 3]}/{each}.png,{CLASSES[each % 3]}" for each in range(120)]
+    dataset = data.open_dataset(write_list(photos / "list.csv", rows))
+    assert dataset.class_names == CLASSES
+    assert sorted(numbers(dataset.train) + numbers(dataset.eval)) == list(range(120))
+
+
+def test_missing_files_are_found_before_training(photos):
+    config = write_list(photos / "list.csv", ["ant/0.png,a", "gone.png,b", "bee/gone.png,b"])
+    with pytest.raises(UsageError, match=r"no split 'val' .* too few to cut data.val_share=0.1"):
+        data.open_dataset(config)
+    split = data.open_split(config, "train", ("a", "b"))
+    with pytest.raises(UsageError, match=r"2 of the \d files of split train are not there, first "):
+        assert split.fingerprint
+
+
+@pytest.mark.parametrize("bad", ["empty", "half", "text", "missing"])
+def test_bad_files(photos, bad):
+    rows = [f"{CLASSES[each % 3]}/{each}.png,{each % 3}" for each in range(60)]
+    config = write_list(photos / "list.csv", [*rows, "bad.jpg,1"])
+    if bad == "half":
+        write_half_jpeg(photos / "bad.jpg")
+    elif bad != "missing":
+        (photos / "bad.jpg").write_bytes(b"text" if bad == "text" else b"")
+    split = data.open_split(config, "train+val", ("0", "1", "2"))
+    assert split.size == 61
+    index = next(index for index in range(61) if split.file_of(index) == str(photos / "bad.jpg"))
+    with pytest.raises(DataError, match=r"bad.jpg: the (image|file) .*data.on_bad_file=skip"):
+        split.read(np.array([index]))
+    skipping = DataConfig(**{**vars(config), "on_bad_file": "skip"})
+    split = data.open_split(skipping, "train+val", ("0", "1", "2"))
+    assert split.size == 60
+    assert sorted(numbers(split)) == list(range(60))
+    assert list(split.left_out) == [str(photos / "bad.jpg")]
+
+
+def test_a_split_of_bad_files_alone(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.jpg").touch()
+    with pytest.raises(UsageError, match="no file of split train can be decoded, first"):
+        data.open_dataset(folder(tmp_path, image_size=(4,), on_bad_file="skip"))
+
+
+def test_decoding_is_told_and_not_done_twice(photos):
+    told = []
+
+    def progress(what: str, done: int, total: int) -> None:
+        told.append((what, done, total))
+
+    config = folder(photos, image_size=(4,), on_bad_file="skip")
+    data.open_dataset(config, progress)
+    assert ("decode", told[-1][2], told[-1][2]) in told
+    assert (photos / ".jaxtrain-files.npz").exists()
+    for path in photos.rglob("*.png"):
+        path.chmod(0o000)
+    assert data.open_dataset(config).train.left_out == {}
+
+
+def test_transparent_images_lie_on_the_background(tmp_path):
+    for name in ("a", "b"):
+        image = np.zeros((4, 4, 4), np.uint8)
+        (tmp_path / name).mkdir()
+        Image.fromarray(image).save(tmp_path / name / "1.png")
+    for background, expected in (((0,), 0), ((255,), 255), ((1, 2, 3), None)):
+        config = DataConfig(
+            source="folder", path=str(tmp_path), image_size=(4,), background=background
+        )
+        split = data.open_split(config, "train", ("a", "b"))
+        pixel = split.images[0, 0, 0].tolist()
+        assert pixel == ([1, 2, 3] if expected is None else [expected] * 3)
+
+
+def test_keys_that_a_source_does_not_read(photos):
+    with pytest.raises(UsageError, match=r"data.val_share=0.2 is set, but data.source=mnist"):
+        open_source(DataConfig(val_share=0.2), silent)
+    with pytest.raises(UsageError, match=r"data\.source=folder needs data.path"):
+        open_source(DataConfig(source="folder"), silent)

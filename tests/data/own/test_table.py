@@ -1,0 +1,157 @@
+"""Lists of images: CSV in its dialects, JSON lines, and what is wrong with them."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxtrain.config.schema import DataConfig
+from jaxtrain.data.own.found import Found
+from jaxtrain.data.own.table import read_table
+from jaxtrain.errors import UsageError
+
+CONFIG = DataConfig(source="csv")
+# What a field may hold: CSV has quotes for all of it; a NUL is no path, and ends are stripped.
+TEXTS = st.text(
+    st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=8
+).filter(lambda text: text.strip() == text)
+
+
+def read(tmp_path: Path, text: str | bytes, name: str = "list.csv", **keys: str) -> Found:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_table(DataConfig(source="csv", **keys), path)
+
+
+def pairs(found: Found, split: str = "train") -> list[tuple[str, str]]:
+    return list(zip(found.splits[split].paths, found.splits[split].labels, strict=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "path,label\na.jpg,cat\nb c.jpg,dog\n",
+        "path,label\r\na.jpg,cat\r\nb c.jpg,dog\r\n",
+        "path;label\na.jpg;cat\nb c.jpg;dog",
+        "path\tlabel\na.jpg\tcat\n\nb c.jpg\tdog\n",
+        "label|path|extra\ncat|a.jpg|1\ndog|b c.jpg|2\n",
+        "\ufeffpath,label\na.jpg,cat\nb c.jpg,dog\n",
+        ' path , label \n"a.jpg",cat\n b c.jpg , dog\n',
+    ],
+)
+def test_dialects(tmp_path, text):
+    found = read(tmp_path, text)
+    assert pairs(found) == [("a.jpg", "cat"), ("b c.jpg", "dog")]
+    assert not found.numbered
+    assert found.root == tmp_path
+
+
+def test_json_lines(tmp_path):
+    lines = [{"path": "a.jpg", "label": 3, "more": [1]}, {"label": "0", "path": "b.jpg"}]
+    found = read(tmp_path, "\n\n".join(map(json.dumps, lines)), "list.jsonl")
+    assert pairs(found) == [("a.jpg", "3"), ("b.jpg", "0")]
+    assert found.numbered
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6, unique_by=lambda row: row[0]))
+def test_what_a_program_writes_is_read(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("table")
+    content = io.StringIO(newline="")
+    csv.writer(content).writerows([("path", "label"), *rows])
+    as_csv = pairs(read(folder, content.getvalue()))
+    lines = [json.dumps({"path": path, "label": label}) for path, label in rows]
+    as_json = pairs(read(folder, "\n".join(lines), "list.jsonl"))
+    assert as_csv == as_json
+    assert [path for path, _ in as_csv] == [path for path, _ in rows]
+
+
+def test_columns_may_have_other_names(tmp_path):
+    text = "split,image,class,fold\nx,a.jpg,cat,train\nx,b.jpg,dog,Validation\n"
+    names = {"path_column": "image", "label_column": "class", "split_column": "fold"}
+    found = read(tmp_path, text, **names)
+    assert pairs(found) == [("a.jpg", "cat")]
+    assert pairs(found, "val") == [("b.jpg", "dog")]
+
+
+def test_a_column_of_splits(tmp_path):
+    text = "path,label,split\na,x,train\nb,y,test\nc,x,fold7\nd,y,train\n"
+    found = read(tmp_path, text)
+    assert {name: listed.paths for name, listed in found.splits.items()} == {
+        "train": ["a", "d"],
+        "test": ["b"],
+        "fold7": ["c"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbered"),
+    [
+        (["0", "12"], True),
+        (["-1", "3"], True),
+        (["0", "x"], False),
+        (["01", "02"], False),
+        (["1.0"], False),
+    ],
+)
+def test_labels_are_numbers_if_all_are(tmp_path, labels, numbered):
+    rows = "".join(f"{number}.jpg,{label}\n" for number, label in enumerate(labels))
+    assert read(tmp_path, f"path,label\n{rows}").numbered is numbered
+
+
+def test_files_that_are_listed_twice_are_told(tmp_path):
+    found = read(tmp_path, "path,label,split\na,x,train\na,x,test\nb,x,train\n")
+    assert found.notes == ["listed more than once: 1 files, first a (in train and test)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no column 'path'; its columns: none; set data.path_column"),
+        ("file,label\na,b\n", "no column 'path'; its columns: file, label; set data.path_column"),
+        ("path,class\na,b\n", "no column 'label'; its columns: path, class; set data.label_column"),
+        ("path,label,label\na,b,c\n", "has 2 columns 'label'"),
+        ("path,label\n", "lists no images"),
+        ("path,label\na,x\nb\n", r"line 3, has 1 fields, but the header 2"),
+        ("path,label\na,x,y\n", r"line 2, has 3 fields, but the header 2"),
+        ("path,label\na,x\n,y\n", r"line 3: column path is empty"),
+        ("path,label\na, \n", r"line 2: column label is empty"),
+        ("path,label,split\na,x,\n", r"line 2: column split is empty"),
+        ('path,label\n"a,x\n', r"line 2: unexpected end of data"),
+        ("path,label\na,x\na,y\n", r"line 3: a is labelled 'y', but 'x' in a line before"),
+        (b"path,label\na,x\nb,caf\xe9\n", r"line 3, is not UTF-8"),
+        ("path,label\na\0b,x\n", "line"),
+    ],
+)
+def test_what_is_wrong_with_csv(tmp_path, text, said):
+    with pytest.raises(UsageError, match=said) as error:
+        read(tmp_path, text)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "line 1, is no JSON object"),
+        ('{"path": "a", "label": 1}\n{"path": ', "line 2, is no JSON"),
+        ('{"path": "a"}', "line 1 has no column 'label'"),
+        ('{"path": "a", "label": true}', "column label is true, but must be"),
+        ('{"path": "a", "label": 1.5}', "column label is 1.5, but must be"),
+        ('{"path": null, "label": 1}', "column path is null, but must be"),
+        ("[" * 100_000, "line 1, is no JSON"),
+    ],
+)
+def test_what_is_wrong_with_json(tmp_path, text, said):
+    with pytest.raises(UsageError, match=said) as error:
+        read(tmp_path, text, "list.jsonl")
+    assert "\n" not in str(error.value)
+
+
+def test_a_list_that_is_not_there(tmp_path):
+    with pytest.raises(UsageError, match="No such file"):
+        read_table(CONFIG, tmp_path / "gone.csv")
+    with pytest.raises(UsageError, match="Is a directory"):
+        read_table(CONFIG, tmp_path)
