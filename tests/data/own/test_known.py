@@ -1,0 +1,89 @@
+"""What is kept of a look at files: used while they are the same, never trusted when damaged."""
+
+import os
+from pathlib import Path
+
+import pytest
+from image_files import write_half_jpeg, write_image
+
+from jaxtrain.data.own import scan
+from jaxtrain.data.own.scan import scan_files
+from jaxtrain.data.split import silent
+
+NAME = ".jaxtrain-files.npz"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(5):
+        write_image(tmp_path / f"{number}.png", number)
+    write_half_jpeg(tmp_path / "half.jpg")
+    os.symlink("nowhere", tmp_path / "gone.png")
+    return tmp_path
+
+
+PATHS = [*(f"{number}.png" for number in range(5)), "half.jpg", "gone.png"]
+
+
+def decoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str | None]]:
+    """Files whose content was read, and the errors."""
+    read = []
+
+    def content_of(path: str) -> bytes:
+        read.append(os.path.basename(path))
+        return Path(path).read_bytes()
+
+    monkeypatch.setattr(scan, "content_of", content_of)
+    results = scan_files(folder, PATHS, silent)
+    return sorted(read), [result.error for result in results]
+
+
+def test_only_what_is_new_or_changed_is_read_again(folder, monkeypatch):
+    read, errors = decoded(folder, monkeypatch)
+    assert read == sorted(PATHS[:-1])
+    assert [error is None for error in errors] == [True] * 5 + [False] * 2
+    assert decoded(folder, monkeypatch) == ([], errors)
+    write_image(folder / "half.jpg", 7)
+    write_image(folder / "3.png", 9)
+    os.utime(folder / "3.png", ns=(0, 0))
+    (folder / "gone.png").unlink()
+    write_image(folder / "gone.png", 8)
+    read, errors = decoded(folder, monkeypatch)
+    assert read == ["3.png", "gone.png", "half.jpg"]
+    assert errors == [None] * 7
+
+
+def test_equal_files_have_equal_digests(folder):
+    write_image(folder / "4.png", 0)
+    digests = [result.digest for result in scan_files(folder, PATHS, silent)]
+    assert digests[0] == digests[4]
+    assert len(set(digests[:5])) == 4
+    again = [result.digest for result in scan_files(folder, PATHS, silent)]
+    assert digests == again
+
+
+@pytest.mark.parametrize("damage", [b"", b"text", "half", "byte"])
+def test_a_damaged_record_is_made_again(folder, monkeypatch, damage):
+    before = decoded(folder, monkeypatch)
+    content = (folder / NAME).read_bytes()
+    if damage == "half":
+        damage = content[: len(content) // 2]
+    elif damage == "byte":
+        middle = content.index(b"0.png")
+        damage = content[:middle] + b"9" + content[middle + 1 :]
+    (folder / NAME).write_bytes(damage)
+    assert decoded(folder, monkeypatch) == before
+
+
+def test_where_the_folder_cannot_be_written(open_place, monkeypatch, read_only):
+    folder, home = open_place / "images", open_place / "home"
+    write_image(folder / "1.png", 1)
+    home.mkdir()
+    home.chmod(0o777)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    with read_only(folder):
+        (first,) = scan_files(folder, ["1.png"], silent)
+        monkeypatch.setattr(scan, "content_of", None)
+        assert scan_files(folder, ["1.png"], silent) == [first]
+    assert not (folder / NAME).exists()
+    assert list(home.rglob("jaxtrain-files.npz"))
