@@ -4,7 +4,7 @@ import dataclasses
 import io
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from jaxtrain import data
+from jaxtrain.augment import partners
 from jaxtrain.files import atomic_write_bytes
 from jaxtrain.keys import step_key
 from jaxtrain.setup import Run
@@ -46,13 +47,26 @@ class Examples:
         before: float32 `[rows, H, W, C]` in 0..1, as evaluation sees them, not yet normalised.
         after: the same, as the step trains on them.
         labels: int32 `[rows]`.
+        others: int32 `[rows]`, labels of what is mixed in.
+        shares: float32 `[rows]`, how much of `after` and of its label is not mixed in.
         changes: the keys that make the difference, with their values; none if there is none.
     """
 
     before: NDArray[np.float32]
     after: NDArray[np.float32]
     labels: NDArray[np.int32]
+    others: NDArray[np.int32]
+    shares: NDArray[np.float32]
     changes: tuple[str, ...]
+
+    def captions(self, class_names: Sequence[str]) -> list[str]:
+        """What each example is: `cat`, or `70% cat + 30% dog` where two are mixed."""
+        return [
+            class_names[label]
+            if share == 1
+            else f"{share:.0%} {class_names[label]} + {1 - share:.0%} {class_names[other]}"
+            for label, other, share in zip(self.labels, self.others, self.shares, strict=True)
+        ]
 
 
 def write(run: Run, step: int, path: Path) -> dict[str, Any]:
@@ -80,7 +94,7 @@ def write(run: Run, step: int, path: Path) -> dict[str, Any]:
         if shown.changes
         else "trained on as they are: data.augment is empty",
     ]
-    names = [run.dataset.class_names[label] for label in shown.labels]
+    names = shown.captions(run.dataset.class_names)
     buffer = io.BytesIO()
     _grid(layout, heading, names, shown).save(buffer, "PNG")
     atomic_write_bytes(path, buffer.getvalue())
@@ -103,10 +117,11 @@ def examples(run: Run, step: int, count: int) -> Examples:
     Raises:
         DataError: an example cannot be read.
     """
-    config, split = run.config.data, run.dataset.train
+    config, split, augment = run.config.data, run.dataset.train, run.fixed.augment
     count = max(1, min(count, _MOST_PIXELS // math.prod(split.image_shape)))
-    indices = run.sampler.indices(step)[:count]
-    image = unit_interval(jnp.asarray(split.read(indices, run.sampler.row_seeds(step)[:count])))
+    read = -(-count // augment.together) * augment.together
+    indices = run.sampler.indices(step)[:read]
+    image = unit_interval(jnp.asarray(split.read(indices, run.sampler.row_seeds(step)[:read])))
     before, changes = image, []
     if split.random:
         middle = data.open_split(config, config.train_split, run.dataset.class_names)
@@ -115,8 +130,22 @@ def examples(run: Run, step: int, count: int) -> Examples:
     if config.augment.strip():
         changes.append(f"data.augment={config.augment.strip()}")
     key = step_key(run.config.seed, step, "augment")
-    after = jax.jit(run.fixed.augment)(key, image, jnp.arange(count, dtype=jnp.int32))
-    return Examples(np.asarray(before), np.asarray(after), split.labels[indices], tuple(changes))
+    row = jnp.arange(read, dtype=jnp.int32)
+
+    @jax.jit
+    def change(image: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+        return augment.mix(key, augment(key, image, row), row, jnp.ones(read, bool))
+
+    after, share = change(image)
+    label = split.labels[indices]
+    return Examples(
+        before=np.asarray(before)[:count],
+        after=np.asarray(after)[:count],
+        labels=label[:count],
+        others=label[:count] if share is None else np.asarray(partners(jnp.asarray(label)))[:count],
+        shares=np.ones(count, np.float32) if share is None else np.asarray(share)[:count],
+        changes=tuple(changes),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

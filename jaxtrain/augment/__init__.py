@@ -64,10 +64,10 @@ class Augment:
         return 1 if self.mixing is None else 2
 
     def check(self, image_shape: tuple[int, ...]) -> None:
-        """Refuses images that an operation cannot change.
+        """Refuses examples that an operation cannot change.
 
         Args:
-            image_shape: height, width and channels.
+            image_shape: of one: height, width and channels; or the number of features alone.
 
         Raises:
             UsageError: names the operation and what it needs.
@@ -76,7 +76,7 @@ class Augment:
         if self.mixing is not None:
             every.append(self.mixing)
         for operation in every:
-            complaint = operation.complaint(image_shape)
+            complaint = _complaint(operation, image_shape)
             if complaint is not None:
                 raise UsageError(f"data.augment: {_NAMES[type(operation)]}: {complaint}")
 
@@ -119,6 +119,12 @@ class Augment:
         if self.mixing is None:
             return image, None
         return self.mixing(_own(key, len(self.operations), self.mixing), image, row, mask)
+
+
+def _complaint(operation: Operation | Mixing, image_shape: tuple[int, ...]) -> str | None:
+    if len(image_shape) == 1 and not isinstance(operation, Mixup):
+        return f"changes images, but the examples are {image_shape[0]} features each; leave it out"
+    return operation.complaint(image_shape) if isinstance(operation, Operation) else None
 
 
 def _own(key: jax.Array, position: int, operation: Operation | Mixing) -> jax.Array:

@@ -40,11 +40,6 @@ class Mixing(abc.ABC):
     def idle(self) -> bool:
         """Whether its arguments have it mix nothing at all."""
 
-    def complaint(self, image_shape: tuple[int, ...]) -> str | None:
-        """Why images of this shape do not do; None if they do."""
-        del image_shape
-        return None
-
     @abc.abstractmethod
     def weights(
         self, draws: jax.Array, image_shape: tuple[int, ...]
@@ -137,10 +132,6 @@ class Cutmix(Mixing):
         """As `Mixing`."""
         return not self.alpha or not self.p
 
-    def complaint(self, image_shape: tuple[int, ...]) -> str | None:
-        """Refuses examples that are no images."""
-        return None if len(image_shape) == 3 else "needs images; take mixup"
-
     def weights(
         self, draws: jax.Array, image_shape: tuple[int, ...]
     ) -> tuple[jax.Array, jax.Array]:
@@ -180,10 +171,6 @@ class MixupOrCutmix(Mixing):
     def idle(self) -> bool:
         """As `Mixing`."""
         return not self.p
-
-    def complaint(self, image_shape: tuple[int, ...]) -> str | None:
-        """As `Cutmix`."""
-        return Cutmix(self.cutmix).complaint(image_shape)
 
     def weights(
         self, draws: jax.Array, image_shape: tuple[int, ...]
