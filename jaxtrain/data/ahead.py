@@ -1,4 +1,4 @@
-"""Images read ahead in threads, where some may be bad."""
+"""Images or features read ahead in threads, where some may be bad."""
 
 import collections
 import contextlib
@@ -8,45 +8,46 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxtrain.data.examples import dtype_of
 from jaxtrain.errors import DataError
 
 _AHEAD: Final = 2  # batches
 _WAIT_SECONDS: Final = 0.2
 
-Read = Callable[[], NDArray[np.uint8]]
+Read = Callable[[], NDArray[Any]]
 
 
 class ImageBatch(NamedTuple):
-    """Images in the order given.
+    """Examples in the order given.
 
     Attributes:
         names: what each is called.
-        images: uint8 `[n, H, W, C]`; zeros where there is an error.
-        errors: why an image could not be read, in one line, by its row.
+        images: uint8 `[n, H, W, C]` or float32 `[n, D]`; zeros where there is an error.
+        errors: why an example could not be read, in one line, by its row.
     """
 
     names: list[str]
-    images: NDArray[np.uint8]
+    images: NDArray[Any]
     errors: dict[int, str]
 
 
 def read_ahead(
-    examples: Iterable[tuple[str, Read]], size: int, image_shape: tuple[int, int, int]
+    examples: Iterable[tuple[str, Read]], size: int, image_shape: tuple[int, ...]
 ) -> Iterator[ImageBatch]:
-    """Reads images ahead of the caller, in as many daemon threads as this process has CPUs.
+    """Reads examples ahead of the caller, in as many daemon threads as this process has CPUs.
 
     Reading begins with the first `next`, and no more than a few batches are in memory at once. A
     thread that hangs in a read never keeps the process from ending.
 
     Args:
-        examples: a name, and what reads an image `[H, W, C]`; its `DataError` goes into the batch.
-        size: images of a batch; the last one may have fewer.
-        image_shape: (H, W, C).
+        examples: a name, and what reads an example; its `DataError` goes into the batch.
+        size: examples of a batch; the last one may have fewer.
+        image_shape: (H, W, C) or (D,), of each.
 
     Raises:
         Exception: what a read raised that is no `DataError`.
@@ -87,8 +88,9 @@ def _work(tasks: "queue.SimpleQueue[Callable[[], None] | None]") -> None:
 class _Pending:
     """A batch that threads fill."""
 
-    def __init__(self, names: list[str], image_shape: tuple[int, int, int]):
-        self._batch = ImageBatch(names, np.zeros((len(names), *image_shape), np.uint8), {})
+    def __init__(self, names: list[str], image_shape: tuple[int, ...]):
+        zeros = np.zeros((len(names), *image_shape), dtype_of(image_shape))
+        self._batch = ImageBatch(names, zeros, {})
         self._fault: Exception | None = None
         self._left = len(names)
         self._lock = threading.Lock()

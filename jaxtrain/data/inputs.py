@@ -7,13 +7,14 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.data import ahead, crops, idx
 from jaxtrain.data.decode import SUFFIXES, decode
+from jaxtrain.data.examples import NUMBER_KINDS, finite_features, is_image, shape_text
 from jaxtrain.data.listing import content_of, files_in, suffix_of
 from jaxtrain.errors import UsageError, one_line
 from jaxtrain.files.places import SCHEME
@@ -26,7 +27,7 @@ _IMAGE_MAGICS: Final = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
 
 
 class Inputs:
-    """Images in the order given; read only by `batches`.
+    """Images or features in the order given; read only by `batches`.
 
     Attributes:
         left_out: how many files in folders are no images by their names, by suffix.
@@ -40,27 +41,30 @@ class Inputs:
         return sum(map(len, self._groups))
 
     def batches(
-        self, size: int, image_shape: tuple[int, int, int], eval_crop: float
+        self, size: int, image_shape: tuple[int, ...], eval_crop: float
     ) -> Iterator[ahead.ImageBatch]:
-        """The images, decoded and brought to one shape as in evaluation, ahead of the caller.
+        """The examples, decoded and brought to one shape as in evaluation, ahead of the caller.
 
         Args:
-            size: images of a batch; the last one may have fewer.
-            image_shape: (height, width, channels) of every image.
+            size: examples of a batch; the last one may have fewer.
+            image_shape: (height, width, channels) of every image, or (features,).
             eval_crop: share of the shorter side that the centre crop keeps.
 
         Raises:
-            UsageError: an array's images have other channels than `image_shape`; at once.
+            UsageError: there are features where images are wanted, or images for features, or an
+                array of other channels or of another number of features; at once.
         """
-        height, width, channels = image_shape
         for group in self._groups:
-            group.check_channels(channels)
+            group.check(image_shape)
 
-        def image(group: "_Group", index: int) -> NDArray[np.uint8]:
-            return crops.center(group.read(index, channels), (height, width), eval_crop)
+        def example(group: "_Group", index: int) -> NDArray[Any]:
+            values = group.read(index, image_shape[-1])
+            if not is_image(image_shape):
+                return values
+            return crops.center(values, (image_shape[0], image_shape[1]), eval_crop)
 
         examples = (
-            (group.name(index), functools.partial(image, group, index))
+            (group.name(index), functools.partial(example, group, index))
             for group in self._groups
             for index in range(len(group))
         )
@@ -70,8 +74,8 @@ class Inputs:
 class _Group(Protocol):
     def __len__(self) -> int: ...
     def name(self, index: int) -> str: ...
-    def check_channels(self, channels: int) -> None: ...
-    def read(self, index: int, channels: int) -> NDArray[np.uint8]: ...
+    def check(self, image_shape: tuple[int, ...]) -> None: ...
+    def read(self, index: int, channels: int) -> NDArray[Any]: ...
 
 
 class _Files:
@@ -86,20 +90,24 @@ class _Files:
     def name(self, index: int) -> str:
         return self.paths[index]
 
-    def check_channels(self, channels: int) -> None:
-        pass  # they are converted
+    def check(self, image_shape: tuple[int, ...]) -> None:
+        if not is_image(image_shape):
+            raise UsageError(
+                f"{self.paths[0]} is an image, but the model takes {shape_text(image_shape)}; give "
+                f"a .npy file of numbers [N, {image_shape[0]}]"
+            )
 
     def read(self, index: int, channels: int) -> NDArray[np.uint8]:
         return decode(content_of(self.paths[index]), channels)
 
 
 class _Array:
-    """Images uint8 `[N, H, W, C]` of one file, opened when they are read.
+    """Images uint8 `[N, H, W, C]` or features `[N, D]` of one file, opened when they are read.
 
     Thousands of files that are kept open would be more than a process may have.
     """
 
-    def __init__(self, path: str, opened: Callable[[], NDArray[np.uint8]]):
+    def __init__(self, path: str, opened: Callable[[], NDArray[Any]]):
         self._path = path
         self._opened = opened
         self._shape = opened().shape
@@ -110,17 +118,23 @@ class _Array:
     def name(self, index: int) -> str:
         return f"{self._path}[{index}]"
 
-    def check_channels(self, channels: int) -> None:
-        count, height, width, own = self._shape
-        if own != channels:
+    def check(self, image_shape: tuple[int, ...]) -> None:
+        count, *shape = self._shape
+        if len(shape) != len(image_shape) or (shape != [*image_shape] and len(shape) == 1):
             raise UsageError(
-                f"{self._path} holds {count} images of {height}x{width} and {own} channels, but "
-                f"the model takes {channels} channels; convert them"
+                f"{self._path} holds {count} examples of {shape_text(shape)}, but the model takes "
+                f"{shape_text(image_shape)}; give examples like those it was trained on"
+            )
+        if shape[-1] != image_shape[-1]:
+            height, width, channels = shape
+            raise UsageError(
+                f"{self._path} holds {count} images of {height}x{width} and {channels} channels, "
+                f"but the model takes {image_shape[-1]} channels; convert them"
             )
 
-    def read(self, index: int, channels: int) -> NDArray[np.uint8]:
-        image: NDArray[np.uint8] = self._opened()[index]
-        return image
+    def read(self, index: int, channels: int) -> NDArray[Any]:
+        values: NDArray[Any] = self._opened()[index]
+        return values if is_image(self._shape[1:]) else finite_features(values)
 
 
 def list_inputs(words: Iterable[str], stdin: BinaryIO | None) -> Inputs:
@@ -264,15 +278,20 @@ def _idx(path: str) -> NDArray[np.uint8]:
     return idx.read_images(Path(path))
 
 
-def _npy(path: str) -> NDArray[np.uint8]:
-    """Images `[N, H, W, C]` of a NumPy file, memory-mapped."""
+def _npy(path: str) -> NDArray[Any]:
+    """Images `[N, H, W, C]` or features `[N, D]` of a NumPy file, memory-mapped."""
     try:
         images = np.asarray(np.lib.format.open_memmap(path, mode="r"))
     except Exception as error:  # NumPy has Python parse the header
         raise UsageError(f"{path} is no whole .npy array: {one_line(error)}") from error
     what = f"{path} holds {images.dtype} of shape {list(images.shape)}"
-    if images.dtype != np.uint8 or images.ndim not in (3, 4):
-        raise UsageError(f"{what}; images are uint8 [N, H, W, C], or [N, H, W] if grey")
+    has_features = images.ndim == 2 and images.dtype.kind in NUMBER_KINDS
+    if not has_features and (images.dtype != np.uint8 or images.ndim not in (3, 4)):
+        raise UsageError(
+            f"{what}; images are uint8 [N, H, W, C], or [N, H, W] if grey, features numbers [N, D]"
+        )
     if 0 in images.shape:
         raise UsageError(f"{what}, which is no image")
+    if has_features:
+        return images
     return images if images.ndim == 4 else images[..., np.newaxis]

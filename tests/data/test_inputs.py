@@ -1,6 +1,7 @@
 import gzip
 import io
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -195,7 +196,8 @@ def test_what_names_nothing(here):
 BAD_ARRAYS = {
     "float.npy": (np.zeros((2, 4, 5), np.float32), "holds float32 of shape [2, 4, 5]; images are"),
     "int.npy": (np.zeros((2, 4, 5), np.int64), "holds int64 of"),
-    "flat.npy": (np.zeros((4, 5), np.uint8), "holds uint8 of shape [4, 5]; images are uint8 [N, "),
+    "row.npy": (np.zeros(5, np.float32), "holds float32 of shape [5]; images are uint8 [N, H, W, "),
+    "texts.npy": (np.full((4, 5), "a"), "if grey, features numbers [N, D]"),
     "deep.npy": (np.zeros((1, 1, 1, 1, 1), np.uint8), "images are uint8 [N, H, W, C], or [N, H, "),
     "none.npy": (np.zeros((0, 4, 5), np.uint8), "none.npy "),
     "empty.npy": (np.zeros((2, 0, 5), np.uint8), "empty.npy "),
@@ -240,6 +242,44 @@ def test_rows_of_arrays_by_content(here, idx, pack, channels):
     assert np.array_equal(np.concatenate([batch.images for batch in batches]), [*images] * 3)
     with pytest.raises(UsageError, match=rf"x holds 7 .* of 4x5 and {channels} channels, but the"):
         inputs.batches(4, (4, 5, 4), 1.0)
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">f8", "f2", "i8", "u1"])
+def test_rows_of_features(here, dtype):
+    features = np.arange(21).reshape(7, 3).astype(dtype)
+    np.save("x.npy", features)
+    np.save("y.npy", np.asfortranarray(features))
+    batches = list(list_inputs(["x.npy", "y.npy"], None).batches(4, (3,), 1.0))
+    assert batches[1].names == ["x.npy[4]", "x.npy[5]", "x.npy[6]", "y.npy[0]"]
+    found = np.concatenate([batch.images for batch in batches])
+    assert found.dtype == np.float32
+    assert np.array_equal(found, [*features] * 2)
+
+
+def test_features_that_are_no_numbers_are_errors_of_their_row(here):
+    features = np.ones((4, 3))
+    features[0, 2], features[2, 1] = np.nan, 1e39
+    np.save("x.npy", features)
+    (batch,) = list_inputs(["x.npy"], None).batches(9, (3,), 1.0)
+    assert batch.errors == {
+        0: "feature 2 is nan, which is no finite float32, as are 1 of 3 values",
+        2: "feature 1 is 1e+39, which is no finite float32, as are 1 of 3 values",
+    }
+    assert batch.images.tolist() == [[0, 0, 0], [1, 1, 1], [0, 0, 0], [1, 1, 1]]
+
+
+def test_images_and_features_are_told_apart(here):
+    save(here / "a.png", 1)
+    np.save("images.npy", np.zeros((2, 4, 5), np.uint8))
+    np.save("features.npy", np.zeros((2, 3)))
+    for name, shape, said in (
+        ("a.png", (3,), "a.png is an image, but the model takes 3 features; give a .npy file of "),
+        ("images.npy", (3,), "holds 2 examples of 4x5x1, but the model takes 3 features; give "),
+        ("features.npy", (4,), "holds 2 examples of 3 features, but the model takes 4 features;"),
+        ("features.npy", SHAPE, "holds 2 examples of 3 features, but the model takes 4x5x3; give "),
+    ):
+        with pytest.raises(UsageError, match=re.escape(said)):
+            list_inputs([name], None).batches(9, shape, 1.0)
 
 
 @settings(deadline=None, max_examples=25)
