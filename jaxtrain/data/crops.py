@@ -1,8 +1,4 @@
-"""Parts of one image, brought to a size: where they lie, and their pixels by Pillow.
-
-All resizing is Pillow's bilinear filter, with antialiasing: where an image gets smaller, each pixel
-is a mean over all that it covers. Channels are independent of each other: a fourth one is no alpha.
-"""
+"""Parts of one image, brought to a size: where they lie, and their pixels by `resize`."""
 
 import dataclasses
 import math
@@ -11,9 +7,9 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels of the image
+from jaxtrain.data.resize import Box, resize
+
 _DRAWS_A_TRY: Final = 4
 DRAWS: Final = 10 * _DRAWS_A_TRY  # random numbers that a random part takes
 _RATIO_LIMIT: Final = 1000
@@ -69,7 +65,7 @@ def center(image: NDArray[np.uint8], sides: tuple[int, int], share: float) -> ND
     whole = (0.0, 0.0, image.shape[1], image.shape[0])
     if image.shape[:2] == sides and box == whole:
         return image
-    return _resize(image, sides, box)
+    return resize(image, sides, box)
 
 
 def center_box(size: tuple[int, ...], sides: tuple[int, int], share: float) -> Box:
@@ -109,7 +105,7 @@ def random_resized(
     """
     left, top, right, bottom = random_box(image.shape[:2], crop, draws)
     part = image[top:bottom, left:right]
-    return part if part.shape[:2] == sides else _resize(part, sides)
+    return part if part.shape[:2] == sides else resize(part, sides)
 
 
 def random_box(
@@ -131,20 +127,3 @@ def random_box(
     part_height = min(height, max(round(width / crop.ratio[0]), 1))
     top, left = (height - part_height) // 2, (width - part_width) // 2
     return left, top, left + part_width, top + part_height
-
-
-def _resize(
-    image: NDArray[np.uint8], sides: tuple[int, int], box: Box | None = None
-) -> NDArray[np.uint8]:
-    if image.shape[2] == 3:
-        return _resize_picture(image, sides, box)
-    planes = (image[:, :, channel] for channel in range(image.shape[2]))
-    return np.stack([_resize_picture(plane, sides, box) for plane in planes], axis=-1)
-
-
-def _resize_picture(
-    image: NDArray[np.uint8], sides: tuple[int, int], box: Box | None
-) -> NDArray[np.uint8]:
-    """Grey `[h, w]` or colour `[h, w, 3]`. Other threads run meanwhile."""
-    picture = Image.fromarray(np.ascontiguousarray(image))
-    return np.asarray(picture.resize(sides[::-1], Image.Resampling.BILINEAR, box))

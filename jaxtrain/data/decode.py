@@ -14,6 +14,7 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
+from jaxtrain.data import jpeg
 from jaxtrain.errors import DataError, one_line
 
 MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names by number of channels
@@ -47,6 +48,12 @@ _TURNS: Final = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_SWAPS_SIDES: Final = (
+    Image.Transpose.TRANSPOSE,
+    Image.Transpose.ROTATE_270,
+    Image.Transpose.TRANSVERSE,
+    Image.Transpose.ROTATE_90,
+)
 _TIFF_BITS: Final = 258
 _TIFF_PHOTOMETRIC: Final = 262
 _WHITE_IS_ZERO: Final = 0
@@ -63,6 +70,7 @@ def decode(
     *,
     background: tuple[int, int, int] | None = _BLACK,
     upright: bool = True,
+    enough: tuple[int, int] | None = None,
 ) -> NDArray[np.uint8]:
     """Decodes a JPEG, PNG, WebP, BMP, TIFF or GIF image, whatever its file is called.
 
@@ -78,6 +86,8 @@ def decode(
             channels; None: its alpha is dropped, as TensorFlow does.
         upright: whether to turn and flip the image as its EXIF orientation says. A TIFF image is
             always turned.
+        enough: (height, width) that is as good as the whole image: a JPEG image may come 2, 4 or 8
+            times smaller, decided by its sides alone, but no smaller than this. None: as it is.
 
     Returns:
         uint8 `[h, w, channels]`, which may be read-only.
@@ -89,17 +99,12 @@ def decode(
     if not encoded:
         raise DataError("the image is empty: its file has 0 bytes")
     try:
-        opened = _opened(encoded)
-        image = _eight_bits(opened)
-        turn = _turn(opened) if upright else None
-        if turn is not None:
-            image = image.transpose(turn)
-        if background is not None and channels < 4 and image.has_transparency_data:
-            behind = Image.new("RGBA", image.size, (*background, 255))
-            image = Image.alpha_composite(behind, image.convert("RGBA"))
-        if image.mode != MODES[channels]:
-            image = image.convert(MODES[channels])
-        return np.asarray(image).reshape(image.height, image.width, channels)
+        pixels = _by_turbo(encoded, upright, enough)
+        if pixels is None:
+            return _pixels(_by_pillow(encoded, background, upright, channels), channels)
+        if pixels.shape[2] == channels:
+            return pixels
+        return _pixels(_picture(pixels), channels)
     except DataError:
         raise
     except UnidentifiedImageError as error:
@@ -119,6 +124,54 @@ def rgb(background: tuple[int, ...]) -> tuple[int, int, int]:
     red, *others = background
     green, blue = others or (red, red)
     return red, green, blue
+
+
+def _by_turbo(
+    encoded: bytes, upright: bool, enough: tuple[int, int] | None
+) -> NDArray[np.uint8] | None:
+    """A JPEG image, grey or in colours; None: it is for Pillow, or for Pillow to say what it is."""
+    header = jpeg.header(encoded)
+    if header is None or header.sides[0] * header.sides[1] > MAX_PIXELS:
+        return None
+    turn = None
+    if upright and jpeg.may_be_turned(encoded):
+        turn = _turn(Image.open(io.BytesIO(encoded), formats=_FORMATS))
+    if enough is not None and turn in _SWAPS_SIDES:
+        enough = enough[::-1]
+    try:
+        pixels = jpeg.decode(encoded, header, enough)
+    except jpeg.CutShortError as error:
+        _opened(encoded)  # raises what it does for broken images, unless it fills them up
+        raise DataError("the image is broken: the file ends before it does") from error
+    if pixels is None or turn is None:
+        return pixels
+    turned = np.asarray(_picture(pixels).transpose(turn))
+    return turned.reshape(*turned.shape[:2], pixels.shape[2])
+
+
+def _by_pillow(
+    encoded: bytes, background: tuple[int, int, int] | None, upright: bool, channels: int
+) -> Image.Image:
+    opened = _opened(encoded)
+    image = _eight_bits(opened)
+    turn = _turn(opened) if upright else None
+    if turn is not None:
+        image = image.transpose(turn)
+    if background is not None and channels < 4 and image.has_transparency_data:
+        behind = Image.new("RGBA", image.size, (*background, 255))
+        image = Image.alpha_composite(behind, image.convert("RGBA"))
+    return image
+
+
+def _picture(pixels: NDArray[np.uint8]) -> Image.Image:
+    """Grey `[h, w, 1]` or colours `[h, w, 3]`."""
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+
+
+def _pixels(image: Image.Image, channels: int) -> NDArray[np.uint8]:
+    if image.mode != MODES[channels]:
+        image = image.convert(MODES[channels])
+    return np.asarray(image).reshape(image.height, image.width, channels)
 
 
 def _opened(encoded: bytes) -> Image.Image:
@@ -149,7 +202,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    """How to turn an image that was loaded, for it to be looked at."""
+    """How to turn an image, which unless it is a JPEG must be loaded, for it to be looked at."""
     if isinstance(image, TiffImageFile):
         return None  # Pillow has done it
     try:

@@ -203,14 +203,14 @@ def test_random_parts_are_spread_as_they_should():
         assert places.std() == pytest.approx(1 / math.sqrt(12), abs=0.02)
 
 
-def test_a_random_part_is_cut_and_then_resized_by_pillow():
+def test_a_random_part_is_cut_and_then_resized_as_by_pillow():
     image = picture(61, 83)
     for seed in range(5):
         each = np.random.RandomState(seed).rand(DRAWS).tolist()
         left, top, right, bottom = random_box((61, 83), RandomResized(), each)
         expected = resize(image[top:bottom, left:right], 32, 24)
         found = random_resized(image, (32, 24), RandomResized(), each)
-        assert np.array_equal(found, expected)
+        assert np.abs(found.astype(int) - expected).max() <= 1
 
 
 @pytest.mark.parametrize(
