@@ -10,7 +10,7 @@ import jax
 from jaxtrain.config import Config, flatten, to_dict
 
 # Where a host has its data and how it reads it changes nothing.
-_OF_A_HOST = ("data.path", "data.download", "data.threads", "data.ahead")
+_OF_A_HOST = ("data.path", "data.download", "data.cache_path", "data.threads", "data.ahead")
 
 _VERSIONED = (
     "jaxtrain",

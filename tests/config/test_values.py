@@ -180,7 +180,9 @@ def test_free_keys_are_those_of_the_design() -> None:
     free = {name for name, key in key_docs().items() if key.free}
     sections = ("eval.", "checkpoint.", "parallel.", "report.")
     of_sections = {name for name in key_docs() if name.startswith(sections)}
-    others = {"data.path", "data.download", "data.cache", "data.threads", "data.ahead"}
+    others = {
+        f"data.{name}" for name in ("path", "download", "cache", "cache_path", "threads", "ahead")
+    }
     assert free == of_sections | others | {"train.steps_per_call"}
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from jaxtrain.config.schema import DataConfig, SyntheticConfig
-from jaxtrain.data import SOURCES
+from jaxtrain.data import SOURCES, silent
 from jaxtrain.data.sources import open_source
 from jaxtrain.errors import UsageError
 
 
 def open_idx(path):
-    return SOURCES["idx"](DataConfig(source="idx", path=path))
+    return SOURCES["idx"](DataConfig(source="idx", path=path), silent)
 
 
 def renamed(toy, rename):
@@ -160,16 +160,19 @@ def test_idx_needs_a_path():
 
 
 def test_unknown_source():
-    said = refusal(lambda: open_source(DataConfig(source="minst")))
-    assert said.startswith("data.source='minst' is unknown: choose one of idx, mnist, synthetic")
+    said = refusal(lambda: open_source(DataConfig(source="minst"), silent))
+    assert said.startswith("data.source='minst' is unknown: choose one of csv, folder, idx, mnist")
     assert said.endswith("did you mean 'mnist'?")
 
 
 READ = {
     "mnist": set(),
     "idx": {"path"},
-    # It stands in for any data.
-    "synthetic": {"path", "name", "version", "image_key", "label_key", "download"},
+    "folder": {"path", "val_share", "channels", "background", "on_bad_file"},
+    "csv": {
+        *("path", "path_column", "label_column", "split_column"),
+        *("val_share", "channels", "background", "on_bad_file"),
+    },
     "tfds": {"path", "name", "version", "image_key", "label_key", "download"},
 }
 KEYS = {
@@ -179,19 +182,27 @@ KEYS = {
     "image_key": ("picture", "image"),
     "label_key": ("digit", "label"),
     "download": (True, "False"),
+    "path_column": ("file", "path"),
+    "label_column": ("class", "label"),
+    "split_column": ("fold", "split"),
+    "val_share": (0.5, "0.1"),
+    "channels": (1, "None"),
+    "background": ((255,), "0"),
+    "on_bad_file": ("skip", "error"),
 }
+READ["synthetic"] = set(KEYS)  # it stands in for any data
 
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("source", READ)
 def test_keys_of_another_source_are_refused(monkeypatch, source, key):
-    monkeypatch.setitem(SOURCES, source, lambda config: config)
+    monkeypatch.setitem(SOURCES, source, lambda config, progress: config)
     value, default = KEYS[key]
     config = DataConfig(source=source, **{key: value})
     if key in READ[source]:
-        assert open_source(config) is config
+        assert open_source(config, silent) is config
         return
-    said = refusal(lambda: open_source(config))
+    said = refusal(lambda: open_source(config, silent))
     assert said.startswith(
         f"data.{key}={value!r} is set, but data.source={source} does not read it (read by "
     )
@@ -200,7 +211,7 @@ def test_keys_of_another_source_are_refused(monkeypatch, source, key):
 
 @pytest.mark.parametrize("source", READ)
 def test_synthetic_keys_are_read_by_synthetic_alone(monkeypatch, source):
-    monkeypatch.setitem(SOURCES, source, lambda config: config)
+    monkeypatch.setitem(SOURCES, source, lambda config, progress: config)
     for section, key, default in (
         (SyntheticConfig(image_shape=(4, 4, 1)), "image_shape", "32,32,3"),
         (SyntheticConfig(examples=5), "examples", "1024"),
@@ -208,9 +219,9 @@ def test_synthetic_keys_are_read_by_synthetic_alone(monkeypatch, source):
     ):
         config = DataConfig(source=source, synthetic=section)
         if source == "synthetic":
-            assert open_source(config) is config
+            assert open_source(config, silent) is config
             continue
-        said = refusal(lambda config=config: open_source(config))
+        said = refusal(lambda config=config: open_source(config, silent))
         assert f"data.synthetic.{key}=" in said
         assert said.endswith(
             f"does not read it (read by synthetic); unset it with "

@@ -12,7 +12,7 @@ from tfds_sets import FEATURES, examples, pixels, png, prepare
 
 from jaxtrain import data
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import SOURCES
+from jaxtrain.data import SOURCES, silent
 from jaxtrain.errors import DataError, UsageError
 
 FORMATS = ("tfrecord", "array_record")
@@ -22,7 +22,7 @@ TEST = [examples(range(100, 110))]
 
 
 def open_tfds(path, name="tiny", **keys):
-    return SOURCES["tfds"](DataConfig(source="tfds", path=str(path), name=name, **keys))
+    return SOURCES["tfds"](DataConfig(source="tfds", path=str(path), name=name, **keys), silent)
 
 
 def refusal(action):

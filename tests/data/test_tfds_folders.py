@@ -5,7 +5,7 @@ import tensorflow_datasets as tfds
 from tfds_sets import examples, prepare
 
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import SOURCES
+from jaxtrain.data import SOURCES, silent
 from jaxtrain.errors import UsageError
 
 SPLITS = {"train": [examples(range(3))]}
@@ -14,7 +14,7 @@ SPLITS = {"train": [examples(range(3))]}
 def opened(path=None, name=None, **keys):
     """The folder that was opened."""
     config = DataConfig(source="tfds", path=None if path is None else str(path), name=name, **keys)
-    return SOURCES["tfds"](config).open("train").origin
+    return SOURCES["tfds"](config, silent).open("train").origin
 
 
 def refusal(*words, **keys):

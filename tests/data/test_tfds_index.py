@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tfds_sets import examples, prepare
 
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import SOURCES
+from jaxtrain.data import SOURCES, silent
 from jaxtrain.data.tfds.index import Index, Shard
 from jaxtrain.data.tfds.records import FORMATS
 from jaxtrain.errors import UsageError
@@ -42,7 +42,7 @@ class Counted:
     def __call__(self, split="train") -> np.ndarray:
         """The labels of a split."""
         config = DataConfig(source="tfds", path=str(self.folder))
-        source = SOURCES["tfds"](config)
+        source = SOURCES["tfds"](config, silent)
         return source.open(split).labels
 
 
@@ -170,8 +170,8 @@ def _refuse_beside(path, content):
 SCRIPT = """
 import sys
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import SOURCES
-source = SOURCES["tfds"](DataConfig(source="tfds", path=sys.argv[1]))
+from jaxtrain.data import SOURCES, silent
+source = SOURCES["tfds"](DataConfig(source="tfds", path=sys.argv[1]), silent)
 sys.stdin.readline()
 print(source.open(sys.argv[2]).labels.tolist())
 """

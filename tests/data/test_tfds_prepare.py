@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 from tfds_sets import FEATURES, examples, pixels
 
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import SOURCES
+from jaxtrain.data import SOURCES, silent
 from jaxtrain.errors import UsageError
 
 
@@ -37,7 +37,7 @@ class TinyTrial(tfds.core.GeneratorBasedBuilder):
 
 def open_trial(path, name="tiny_trial", **keys):
     config = DataConfig(source="tfds", path=str(path), name=name, download=True, **keys)
-    return SOURCES["tfds"](config)
+    return SOURCES["tfds"](config, silent)
 
 
 def refusal(*words, **keys):
@@ -77,7 +77,7 @@ import sys, time
 import tensorflow_datasets as tfds
 from tfds_sets import FEATURES, examples
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import SOURCES
+from jaxtrain.data import SOURCES, silent
 
 class TinySlow(tfds.core.GeneratorBasedBuilder):
     VERSION = tfds.core.Version("1.0.0")
@@ -95,7 +95,7 @@ class TinySlow(tfds.core.GeneratorBasedBuilder):
 
 sys.stdin.readline()
 config = DataConfig(source="tfds", path=sys.argv[1], name="tiny_slow", download=True)
-print(sorted(SOURCES["tfds"](config).open("train").labels.tolist()), "tensorflow" in sys.modules)
+print(sorted(SOURCES["tfds"](config, silent).open("train").labels.tolist()), "tensorflow" in sys.modules)
 """
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 from tfds_sets import examples, pixels, png, prepare
 
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import SOURCES
+from jaxtrain.data import SOURCES, silent
 from jaxtrain.data.tfds import split
 
 
@@ -24,7 +24,7 @@ def test_images_are_decoded_as_tensorflow_does(tmp_path):
     ]
     shard = [{"image": each, "label": 0} for each in encoded]
     folder = prepare(tmp_path / "tiny/1.0.0", "tfrecord", {"train": [shard]})
-    opened = SOURCES["tfds"](DataConfig(source="tfds", path=str(folder))).open("train")
+    opened = SOURCES["tfds"](DataConfig(source="tfds", path=str(folder)), silent).open("train")
     expected = [pixels(1), pixels(2), pixels(3), np.full((4, 5, 3), 2)]
     assert np.array_equal([opened.decode(index) for index in range(4)], expected)
 
@@ -33,7 +33,7 @@ def test_few_files_stay_open(tmp_path, monkeypatch):
     monkeypatch.setattr(split, "_open_files", lambda: 2)
     shards = [examples(range(start, start + 5)) for start in range(0, 40, 5)]
     folder = prepare(tmp_path / "tiny/1.0.0", "tfrecord", {"train": shards})
-    opened = SOURCES["tfds"](DataConfig(source="tfds", path=str(folder))).open("train")
+    opened = SOURCES["tfds"](DataConfig(source="tfds", path=str(folder)), silent).open("train")
     before = len(os.listdir("/proc/self/fd"))
     order = np.random.RandomState(0).randint(0, 40, 2000).tolist()
     with futures.ThreadPoolExecutor(8) as pool:
