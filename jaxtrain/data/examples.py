@@ -6,8 +6,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxtrain.errors import DataError
-
 _IMAGE_DIMENSIONS: Final = 3
 # Kinds of NumPy's dtypes that features may have in files: they become float32.
 NUMBER_KINDS: Final = "biuf"
@@ -30,23 +28,15 @@ def shape_text(shape: Sequence[int]) -> str:
     return f"{shape[0]:,} feature{'' if shape[0] == 1 else 's'}"
 
 
-def finite_features(values: NDArray[Any]) -> NDArray[np.float32]:
-    """Features of one or of many examples as float32.
-
-    Args:
-        values: numbers `[..., D]`.
-
-    Raises:
-        DataError: one of them is NaN, infinite or too large; names the first, and how many are.
-    """
+def as_features(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Numbers as float32; too large ones become infinite."""
     with np.errstate(over="ignore"):
-        features = values.astype(np.float32, copy=False)
-    bad = ~np.isfinite(features)
-    if bad.any():
-        first = tuple(np.argwhere(bad)[0])
-        where = f"feature {first[-1]}" + (f" of row {first[0]}" if len(first) > 1 else "")
-        raise DataError(
-            f"{where} is {values[first]}, which is no finite float32, as are {bad.sum():,} of "
-            f"{bad.size:,} values"
-        )
-    return features
+        return values.astype(np.float32, copy=False)
+
+
+def not_finite(values: NDArray[Any]) -> tuple[int, ...] | None:
+    """The index of the first number that is no finite float32; None if there is none."""
+    bad = ~np.isfinite(as_features(values))
+    if not bad.any():
+        return None
+    return tuple(map(int, np.unravel_index(bad.argmax(), bad.shape)))

@@ -14,9 +14,15 @@ from numpy.typing import NDArray
 
 from jaxtrain.data import ahead, crops, idx
 from jaxtrain.data.decode import SUFFIXES, decode
-from jaxtrain.data.examples import NUMBER_KINDS, finite_features, is_image, shape_text
+from jaxtrain.data.examples import (
+    NUMBER_KINDS,
+    as_features,
+    is_image,
+    not_finite,
+    shape_text,
+)
 from jaxtrain.data.listing import content_of, files_in, suffix_of
-from jaxtrain.errors import UsageError, one_line
+from jaxtrain.errors import DataError, UsageError, one_line
 from jaxtrain.files.places import SCHEME
 
 STDIN: Final = "-"
@@ -134,7 +140,11 @@ class _Array:
 
     def read(self, index: int, channels: int) -> NDArray[Any]:
         values: NDArray[Any] = self._opened()[index]
-        return values if is_image(self._shape[1:]) else finite_features(values)
+        if is_image(self._shape[1:]):
+            return values
+        if (first := not_finite(values)) is not None:
+            raise DataError(f"feature {first[0]} is {values[first]}, which is no finite float32")
+        return as_features(values)
 
 
 def list_inputs(words: Iterable[str], stdin: BinaryIO | None) -> Inputs:

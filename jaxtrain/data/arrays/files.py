@@ -1,0 +1,114 @@
+"""The arrays of an `.npz` file, or of a folder of `.npy` files."""
+
+import abc
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxtrain.errors import UsageError, one_line
+
+
+class Arrays(abc.ABC):
+    """Arrays by name; nothing is unpickled.
+
+    Attributes:
+        path: the file or the folder.
+        names: of the arrays, sorted.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+
+    @abc.abstractmethod
+    def where(self, name: str) -> str:
+        """Where an array is, for messages."""
+
+    @abc.abstractmethod
+    def _read(self, name: str) -> NDArray[Any]: ...
+
+    def read(self, name: str) -> NDArray[Any]:
+        """An array, memory-mapped if it is a file of its own.
+
+        Raises:
+            UsageError: it is damaged, or would have to be unpickled.
+        """
+        try:
+            return self._read(name)
+        except Exception as error:  # NumPy has Python parse the header, and zipfile unpack
+            said = one_line(error)
+            if "Python objects" in said or "Object arrays" in said:
+                raise UsageError(
+                    f"{self.where(name)} holds Python objects, which are not read, as they may run "
+                    "code; save numbers, as in x.astype('float32'), or names as y.astype(str)"
+                ) from error
+            raise UsageError(f"{self.where(name)} cannot be read: {said}") from error
+
+
+class _Archive(Arrays):
+    """The arrays of an `.npz` file, each read into memory."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                self.names = tuple(sorted(archive.files))
+        except Exception as error:
+            raise UsageError(f"{path} is no whole .npz file: {one_line(error)}") from error
+
+    def where(self, name: str) -> str:
+        return f"{name} in {self.path}"
+
+    def _read(self, name: str) -> NDArray[Any]:
+        with np.load(self.path, allow_pickle=False) as archive:
+            array: NDArray[Any] = archive[name]
+            return array
+
+
+class _Folder(Arrays):
+    """The arrays of the `.npy` files of a folder, memory-mapped."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            files = [
+                file
+                for file in path.iterdir()
+                if file.suffix.lower() == ".npy" and not file.name.startswith(".")
+            ]
+        except OSError as error:
+            raise UsageError(f"data.path={path} cannot be read: {error.strerror}") from error
+        self._files = {file.stem: file for file in sorted(files)}
+        self.names = tuple(self._files)
+
+    def where(self, name: str) -> str:
+        return str(self._files[name])
+
+    def _read(self, name: str) -> NDArray[Any]:
+        return np.asarray(np.load(self._files[name], allow_pickle=False, mmap_mode="r"))
+
+
+def open_arrays(path: Path) -> Arrays:
+    """The arrays of a path.
+
+    Raises:
+        UsageError: it is neither an `.npz` file nor a folder, or cannot be read.
+    """
+    if path.is_dir():
+        return _Folder(path)
+    try:
+        with path.open("rb") as file:
+            is_archive = zipfile.is_zipfile(file)
+    except OSError as error:
+        raise UsageError(
+            f"data.path={path} cannot be read: {error.strerror or error} (it counts from the "
+            f"current folder, {Path.cwd()})"
+        ) from error
+    if not is_archive:
+        raise UsageError(
+            f"data.path={path} is neither a whole .npz file nor a folder of .npy files; save the "
+            "arrays as in np.savez(path, x_train=x, y_train=y)"
+        )
+    return _Archive(path)

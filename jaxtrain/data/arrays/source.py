@@ -1,0 +1,192 @@
+"""`data.source=arrays`."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxtrain.config.schema import DataConfig
+from jaxtrain.data.arrays.files import open_arrays
+from jaxtrain.data.arrays.inputs import check_inputs
+from jaxtrain.data.arrays.joined import Joined
+from jaxtrain.data.arrays.labels import Labels, parse_class_names, parse_labels
+from jaxtrain.data.arrays.names import by_role
+from jaxtrain.data.examples import shape_text
+from jaxtrain.data.own import cut
+from jaxtrain.data.split import ArraySplit, Split, Subset
+from jaxtrain.errors import UsageError
+from jaxtrain.files import expanded
+
+_CUT: Final = ("train", "val")
+_LISTED: Final = 8
+
+
+class ArraysSource:
+    """Images or features with labels, in arrays whose names say what they are (`names.PARTS`).
+
+    Where there is one pair of them, of no split or of `train`, a part of it becomes the split
+    `val`, see `cut.val_rows`; a row's id is its number.
+
+    Labels are numbers of classes, or names. Names are numbered in the order of
+    `data.class_names`, else of an array of class names, else sorted by their code points, as they
+    are in `data.train_split`. Where labels are numbers and an array names them, they are found in
+    `data.class_names` by their names, unless that has none of them.
+
+    Args:
+        config: the `data` section.
+
+    Attributes:
+        class_names: one name a class; None: labels are numbers, which nothing names.
+        split_names: the splits that are there; `open` also takes some with + between them.
+        notes: what a person should know, a line each.
+
+    Raises:
+        UsageError: `data.path` is missing, cannot be read or holds no arrays with fitting names,
+            or the labels of `data.train_split` are none.
+    """
+
+    def __init__(self, config: DataConfig):
+        if config.path is None:
+            raise UsageError(
+                "data.source=arrays needs data.path, an .npz file or a folder of .npy files"
+            )
+        self._config = config
+        self._files = open_arrays(expanded(config.path))
+        self._place = str(self._files.path)
+        named = by_role(self._files.names, self._place)
+        self._pairs = named.pairs
+        self._labels: dict[str, Labels] = {}
+        self.notes: Sequence[str] = [f"not used: {', '.join(named.unused)}"] if named.unused else []
+        self._own_names = None
+        if named.class_names is not None:
+            array = self._files.read(named.class_names)
+            self._own_names = parse_class_names(array, self._files.where(named.class_names))
+        self._is_val = self._cut() if set(self._pairs) == {"train"} else None
+        self.split_names: tuple[str, ...] = tuple(self._pairs if self._is_val is None else _CUT)
+        self.class_names = self._class_names()
+
+    def open(self, name: str) -> Split:
+        """Opens a split, or several as one, as in `train+val`.
+
+        Raises:
+            UsageError: there is no such split, its arrays are damaged or none of images or
+                features, they are not as many as their labels, or a label is of no class.
+        """
+        parts = self._parts(name)
+        if self._is_val is not None:
+            whole = self._whole("train", name)
+            if len(parts) > 1:
+                return whole
+            return Subset(name, whole, np.flatnonzero(self._is_val == (parts == ["val"])))
+        splits = [self._whole(part, part) for part in parts]
+        if len(splits) == 1:
+            return splits[0]
+        shapes = {split.image_shape: split for split in splits}
+        if len(shapes) > 1:
+            said = " but ".join(f"{s.name} {shape_text(shape)}" for shape, s in shapes.items())
+            raise UsageError(f"{name} of {self._place} are not alike: {said}; choose one of them")
+        return Joined(name, splits)
+
+    def _parts(self, name: str) -> list[str]:
+        """The splits of a text with + between them."""
+        parts = list(dict.fromkeys(part.strip() for part in name.split("+")))
+        for part in parts:
+            if part not in self.split_names:
+                raise UsageError(
+                    f"there is no split {part!r} in {self._place}; its splits: "
+                    f"{', '.join(self.split_names)}, and some of them together as in train+val"
+                )
+        return parts
+
+    def _whole(self, split: str, name: str) -> ArraySplit:
+        """All examples of a pair of arrays."""
+        pair = self._pairs[split]
+        where = self._files.where(pair.inputs)
+        inputs = check_inputs(self._files.read(pair.inputs), where)
+        labels = self._numbers(split)
+        if len(inputs) != len(labels):
+            raise UsageError(
+                f"{where} holds {len(inputs)} examples, but {pair.labels} {len(labels)} labels; "
+                "they must be as many"
+            )
+        return ArraySplit(name, inputs, labels, origin=self._files.where(pair.labels))
+
+    def _parsed(self, split: str) -> Labels:
+        if split not in self._labels:
+            name = self._pairs[split].labels
+            self._labels[split] = parse_labels(self._files.read(name), self._files.where(name))
+        return self._labels[split]
+
+    def _cut(self) -> NDArray[np.bool_] | None:
+        """Which rows of the one pair are for validation; None if none are."""
+        _, classes = np.unique(self._parsed("train").values, return_inverse=True)
+        ids = (b"%d" % row for row in range(len(classes)))
+        is_val = cut.val_rows(ids, classes, self._config.val_share)
+        return is_val if is_val.any() else None
+
+    def _class_names(self) -> tuple[str, ...] | None:
+        """As the class's docstring says."""
+        given, own = self._config.class_names, self._own_names
+        labels = self._parsed(self._trained()[0])
+        if labels.are_names:
+            return given or own or self._sorted_names()
+        if own is None:
+            return None if labels.columns is None else tuple(map(str, range(labels.columns)))
+        if given is None or set(own).isdisjoint(given):
+            return own
+        if unknown := [name for name in own if name not in given]:
+            raise self._unknown(unknown[0], "its class names have")
+        return given
+
+    def _trained(self) -> list[str]:
+        """The pairs that are trained on, or all if this is other data."""
+        parts = [part.strip() for part in self._config.train_split.split("+")]
+        whole = self._is_val is not None or not set(parts) <= set(self._pairs)
+        return list(self._pairs) if whole else parts
+
+    def _sorted_names(self) -> tuple[str, ...]:
+        values = [self._parsed(name).values for name in self._trained()]
+        if self._is_val is not None and self._config.train_split in _CUT:
+            (whole,) = values
+            values = [whole[self._is_val == (self._config.train_split == "val")]]
+        return tuple(map(str, np.unique(np.concatenate(values))))
+
+    def _numbers(self, split: str) -> NDArray[np.int32]:
+        """The labels of a pair as numbers of classes."""
+        labels, other = self._parsed(split), self._trained()[0]
+        if labels.are_names != self._parsed(other).are_names:
+            raise UsageError(
+                f"{self._place} has names as labels of one of the splits {split} and {other}, but "
+                "numbers as those of the other; give both names, or both numbers"
+            )
+        names = self.class_names or ()
+        numbered = {name: number for number, name in enumerate(names)}
+        if labels.are_names:
+            there, inverse = np.unique(labels.values, return_inverse=True)
+            if unknown := [name for name in there.tolist() if name not in numbered]:
+                raise self._unknown(unknown[0], f"split {split} has")
+            return np.array([numbered[name] for name in there.tolist()], np.int32)[inverse]
+        own = self._own_names
+        if own is None or own == names:
+            return labels.values.astype(np.int32, copy=False)
+        bad = np.flatnonzero((labels.values < 0) | (labels.values >= len(own)))
+        if bad.size:
+            raise UsageError(
+                f"{self._files.where(self._pairs[split].labels)} holds {labels.values[bad[0]]} at "
+                f"index {bad[0]}, but there are {len(own)} class names; mend the label"
+            )
+        return np.array([numbered[name] for name in own], np.int32)[labels.values]
+
+    def _unknown(self, name: str, who: str) -> UsageError:
+        if self._config.class_names is not None:
+            fix = "add it to data.class_names of a new run"
+        elif self._own_names is not None:
+            fix = "add it to the array of class names"
+        else:
+            fix = f"give split {self._config.train_split} examples of it"
+        return UsageError(
+            f"{self._place}: {who} the class {name!r}, which is none of the classes "
+            f"{', '.join((self._config.class_names or self.class_names or ())[:_LISTED])}; remove "
+            f"it, or {fix}"
+        )
