@@ -65,6 +65,7 @@ def trained_on(run: Run, step: int) -> np.ndarray:
             {"augment": " flip ", "crop": "random_resized(0.2, 0.8)", "image_size": [9]},
             ("data.crop=random_resized(0.2, 0.8)", "data.augment=flip"),
         ),
+        ({"augment": "flip|cutmix"}, ("data.augment=flip|cutmix",)),
     ],
 )
 def test_after_is_what_the_step_trains_on(keys, changes):
@@ -83,6 +84,36 @@ def test_fewer_rows_and_another_step():
     np.testing.assert_allclose(part.after, whole.after[:3], atol=2e-6)
     np.testing.assert_array_equal(part.before, whole.before[:3])
     assert (preview.examples(run, 3, 3).after != part.after).any()
+
+
+def test_mixed_rows_say_both_classes_and_their_shares():
+    run = build(augment="mixup(0.4, p=0.5)")
+    shown = preview.examples(run, 2, BATCH)
+    expected = shown.shares[:, None, None, None]
+    partner = shown.before.reshape(-1, 2, *shown.before.shape[1:])[:, ::-1]
+    mixture = expected * shown.before + (1 - expected) * partner.reshape(shown.before.shape)
+    np.testing.assert_allclose(shown.after, mixture, atol=1e-6)
+    labels = run.dataset.train.labels[run.sampler.indices(2)]
+    np.testing.assert_array_equal(shown.labels, labels)
+    np.testing.assert_array_equal(shown.others, labels.reshape(-1, 2)[:, ::-1].ravel())
+    names = [f"<{number}>" for number in range(10)]
+    captions = shown.captions(names)
+    for caption, label, other, share in zip(
+        captions, labels, shown.others, shown.shares, strict=True
+    ):
+        mixed = f"{share:.0%} {names[label]} + {1 - share:.0%} {names[other]}"
+        assert caption == (names[label] if share == 1 else mixed)
+    assert {share == 1 for share in shown.shares.tolist()} == {True, False}
+    # An odd number of rows is shown with a partner that is not.
+    odd = preview.examples(run, 2, 3)
+    assert odd.captions(names) == captions[:3]
+    np.testing.assert_allclose(odd.after, shown.after[:3], atol=1e-6)
+
+
+def test_captions_without_mixing_are_the_classes():
+    run = build(augment="flip")
+    shown = preview.examples(run, 1, 4)
+    assert shown.captions(run.dataset.class_names) == [str(label) for label in shown.labels]
 
 
 def test_before_is_what_evaluation_would_see_of_the_kept_examples():
