@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import sizes
+from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.data.sampler import holdout_rows
-from jaxtrain.data.sources import FILE_SOURCES, Source, for_other_data, open_source
+from jaxtrain.data.sources import OWN_SOURCES, Source, for_other_data, open_source
 from jaxtrain.data.split import Progress, RawSplit, Split, Subset, silent
 from jaxtrain.errors import UsageError
 
@@ -80,11 +81,7 @@ def open_dataset(config: DataConfig, progress: Progress = silent) -> Dataset:
         )
     evaluated = sizes.for_evaluation(evals[0], sizing)
     if train.image_shape != evaluated.image_shape:
-        raise UsageError(
-            f"split {evaluated.name} has images {_shape(evaluated)} but {train.name} "
-            f"{_shape(train)}; set data.image_size to bring both to one size, and give both as "
-            "many channels"
-        )
+        raise _unlike(train, evaluated)
     return Dataset(train, evaluated, class_names, _notes(source, [opened, *evals]))
 
 
@@ -104,7 +101,7 @@ def _eval(config: DataConfig, source: Source) -> str:
     """The split to evaluate on where there is no holdout."""
     if config.eval_split is not None:
         return config.eval_split
-    own = config.source in FILE_SOURCES and "test" not in source.split_names
+    own = config.source in OWN_SOURCES and "test" not in source.split_names
     return "val" if own or "val" in source.split_names else "test"
 
 
@@ -128,7 +125,7 @@ def open_split(
         UsageError: the split is not there, or damaged, or it has other classes.
     """
     config = for_other_data(config)
-    if config.source in FILE_SOURCES:
+    if config.source in OWN_SOURCES:
         config = dataclasses.replace(config, class_names=class_names)
     source, sizing = open_source(config, progress), sizes.sizing(config)
     if name is None:
@@ -217,5 +214,14 @@ def _check_labels(split: Split | RawSplit, num_classes: int) -> None:
         )
 
 
-def _shape(split: Split) -> str:
-    return "x".join(map(str, split.image_shape))
+def _unlike(train: Split, evaluated: Split) -> UsageError:
+    shapes = [shape_text(split.image_shape) for split in (evaluated, train)]
+    if is_image(train.image_shape) and is_image(evaluated.image_shape):
+        return UsageError(
+            f"split {evaluated.name} has images {shapes[0]} but {train.name} {shapes[1]}; set "
+            "data.image_size to bring both to one size, and give both as many channels"
+        )
+    return UsageError(
+        f"an example of split {evaluated.name} is {shapes[0]}, but one of {train.name} "
+        f"{shapes[1]}; give splits of the same kind of examples"
+    )

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from jaxtrain.config.choices import unknown
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import idx
+from jaxtrain.data.arrays import ArraysSource
 from jaxtrain.data.own import csv_source, folder_source
 from jaxtrain.data.split import ArraySplit, Progress, RawSplit, Split
 from jaxtrain.data.synthetic import Synthetic
@@ -39,15 +40,15 @@ class Source(Protocol):
 # Which sources read a key; every source reads those that are not here. Synthetic images stand in
 # for any data, so a config's keys for its own data do not matter there.
 _READERS: Final = {
-    "path": ("folder", "csv", "idx", "tfds", "synthetic"),
+    "path": ("folder", "csv", "arrays", "idx", "tfds", "synthetic"),
     "path_column": ("csv", "synthetic"),
     "label_column": ("csv", "synthetic"),
     "split_column": ("csv", "synthetic"),
-    "val_share": ("folder", "csv", "synthetic"),
+    "val_share": ("folder", "csv", "arrays", "synthetic"),
     "channels": ("folder", "csv", "synthetic"),
     "background": ("folder", "csv", "synthetic"),
     "on_bad_file": ("folder", "csv", "synthetic"),
-    "standardize": ("synthetic",),
+    "standardize": ("arrays", "synthetic"),
     "name": ("tfds", "synthetic"),
     "version": ("tfds", "synthetic"),
     "image_key": ("tfds", "synthetic"),
@@ -205,6 +206,10 @@ def _tfds(config: DataConfig, progress: Progress) -> Source:
     return TfdsSource(config)
 
 
+def _arrays(config: DataConfig, progress: Progress) -> ArraysSource:
+    return ArraysSource(config)
+
+
 def _synthetic(config: DataConfig, progress: Progress) -> Synthetic:
     return Synthetic(config)
 
@@ -213,10 +218,13 @@ SOURCES: Final[dict[str, Callable[[DataConfig, Progress], Source]]] = {
     "mnist": _mnist,
     "folder": folder_source,
     "csv": csv_source,
+    "arrays": _arrays,
     "idx": _idx,
     "tfds": _tfds,
     "synthetic": _synthetic,
 }
 
-# Whose examples are image files, and their classes found by the names in `data.class_names`.
+# Whose examples are image files.
 FILE_SOURCES: Final = frozenset({"folder", "csv"})
+# Data of one's own: labels may be names, which are found in `data.class_names`.
+OWN_SOURCES: Final = FILE_SOURCES | {"arrays"}
