@@ -13,14 +13,17 @@ from typing import Final
 
 import jax
 import numpy as np
-from jax import lax
 
 from jaxtrain import operations
-from jaxtrain.augment.colour import Brightness, Contrast, Noise, Saturation
+from jaxtrain.augment.apart import apart
+from jaxtrain.augment.blur import Blur
+from jaxtrain.augment.colour import Brightness, Contrast, Greyscale, Hue, Noise, Saturation
 from jaxtrain.augment.draws import Operation
+from jaxtrain.augment.elastic import Elastic
 from jaxtrain.augment.erasing import Cutout, RandomErasing
 from jaxtrain.augment.geometry import Affine, Flip, PadCrop
 from jaxtrain.augment.mixing import Cutmix, Mixing, Mixup, MixupOrCutmix, partners
+from jaxtrain.augment.policies import RandAugment, TrivialAugment
 from jaxtrain.config.values import show
 from jaxtrain.errors import UsageError
 
@@ -35,7 +38,13 @@ OPERATIONS: Final[dict[str, type[Operation]]] = {
     "brightness": Brightness,
     "contrast": Contrast,
     "saturation": Saturation,
+    "hue": Hue,
+    "greyscale": Greyscale,
     "noise": Noise,
+    "blur": Blur,
+    "elastic": Elastic,
+    "randaugment": RandAugment,
+    "trivialaugment": TrivialAugment,
 }
 MIXINGS: Final[dict[str, type[Mixing]]] = {
     "mixup": Mixup,
@@ -92,13 +101,8 @@ class Augment:
             Images of the same shape and dtype, in 0..1; without operations the very array.
         """
         for position, operation in enumerate(self.operations):
-            image = lax.platform_dependent(
-                _own(key, position, operation),
-                image,
-                row,
-                cpu=functools.partial(_apart, operation),
-                default=operation,
-            )
+            own = _own(key, position, operation)
+            image = apart(own, functools.partial(operation, own), image, row)
         return image
 
     def mix(
@@ -131,17 +135,6 @@ def _own(key: jax.Array, position: int, operation: Operation | Mixing) -> jax.Ar
     """An operation's key, of its place and its name."""
     name = np.uint32(zlib.crc32(_NAMES[type(operation)].encode()))
     return jax.random.fold_in(jax.random.fold_in(key, position), name)
-
-
-def _apart(operation: Operation, key: jax.Array, image: jax.Array, row: jax.Array) -> jax.Array:
-    """The operation, compiled apart from what comes before and after it.
-
-    On the CPU backend XLA would fuse operations into loops that it cannot vectorise and that
-    compute each pixel several times: eight operations take 5 ms apart and 75 ms together. It fuses
-    nothing into a branch, and drops optimization barriers before it fuses.
-    """
-    always = jax.random.key_data(key)[0] >> 31 < 2  # which XLA does not see
-    return lax.cond(always, lambda given: operation(key, given, row), lambda given: given, image)
 
 
 def build(text: str) -> Augment:

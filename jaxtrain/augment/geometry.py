@@ -197,17 +197,38 @@ def resample(image: jax.Array, motion: Motion, fill: float) -> jax.Array:
     Returns:
         Images `[batch, H, W, C]`; equal to the given ones, bit for bit, where nothing moves.
     """
-    batch, height, width, channels = image.shape
-    # One ring of fill, and one more on the far sides for the neighbours of that ring.
-    padded = jnp.pad(image, ((0, 0), (1, 2), (1, 2), (0, 0)), constant_values=fill)
-    flat = padded.reshape(batch, -1, channels)
+    height, width = image.shape[1:3]
     # Twice the distance from the centre is a whole number for even sides too.
     y = 2 * (jnp.arange(height)[jnp.newaxis] - motion.shift[:, :1]) - (height - 1)
     x = 2 * (jnp.arange(width)[jnp.newaxis] - motion.shift[:, 1:]) - (width - 1)
     y, x = y[:, :, jnp.newaxis], x[:, jnp.newaxis, :]
     yy, yx, xy, xx = (motion.matrix[:, at, jnp.newaxis, jnp.newaxis] for at in range(4))
-    top, down = _whole_and_rest(yy * y + yx * x, height, motion.bits)
-    left, right = _whole_and_rest(xy * y + xx * x, width, motion.bits)
+    from_y = yy * y + yx * x + ((height - 1) << motion.bits)
+    from_x = xy * y + xx * x + ((width - 1) << motion.bits)
+    return bilinear(image, from_y, from_x, fill, motion.bits + 1)
+
+
+def bilinear(
+    image: jax.Array, from_y: jax.Array, from_x: jax.Array, fill: float, bits: int
+) -> jax.Array:
+    """The image between its pixels; `fill` outside.
+
+    Args:
+        image: float32 `[batch, H, W, C]`.
+        from_y: int32 `[batch, H, W]`, row from which each pixel comes, in units of 2^-bits.
+        from_x: the same of columns.
+        fill: value of all pixels outside.
+        bits: binary digits after the point.
+
+    Returns:
+        Images `[batch, H, W, C]`; of whole rows and columns the very pixels.
+    """
+    batch, height, width, channels = image.shape
+    # One ring of fill, and one more on the far sides for the neighbours of that ring.
+    padded = jnp.pad(image, ((0, 0), (1, 2), (1, 2), (0, 0)), constant_values=fill)
+    flat = padded.reshape(batch, -1, channels)
+    top, down = _whole_and_rest(from_y, height, bits)
+    left, right = _whole_and_rest(from_x, width, bits)
     stride = width + 3
     first = (top * stride + left).reshape(batch, -1, 1)
 
@@ -224,11 +245,38 @@ def _whole_and_rest(position: jax.Array, side: int, bits: int) -> tuple[jax.Arra
     """Index in the padded image, and the next pixel's weight, float32 `[batch, H, W, 1]`.
 
     Args:
-        position: int32 `[batch, H, W]`, twice the distance from the centre, in units of 2^-bits.
+        position: int32 `[batch, H, W]` in units of 2^-bits.
         side: pixels of the image on this axis.
         bits: as above.
     """
-    unit = bits + 1
-    position = jnp.clip(position + ((side - 1) << bits), -1 << unit, side << unit)
-    rest = (position & ((1 << unit) - 1)).astype(jnp.float32) * 2.0**-unit
-    return (position >> unit) + 1, rest[..., jnp.newaxis]
+    position = jnp.clip(position, -1 << bits, side << bits)
+    rest = (position & ((1 << bits) - 1)).astype(jnp.float32) * 2.0**-bits
+    return (position >> bits) + 1, rest[..., jnp.newaxis]
+
+
+def nearest(image: jax.Array, matrix: jax.Array, fill: int, bits: int) -> jax.Array:
+    """Each image's pixels from the nearest to where they come from; `fill` outside.
+
+    The centre of a pixel, (y + 1/2, x + 1/2), comes from `matrix` (y + 1/2, x + 1/2, 1), as in
+    Pillow's `Image.transform`.
+
+    Args:
+        image: uint8 `[batch, H, W, C]`.
+        matrix: int32 `[batch, 6]` in units of 2^-bits: y by y, y by x, y by 1, and so for x.
+        fill: value of all pixels outside.
+        bits: binary digits after the point.
+
+    Returns:
+        Images `[batch, H, W, C]`.
+    """
+    batch, height, width, channels = image.shape
+    y = (2 * jnp.arange(height) + 1)[jnp.newaxis, :, jnp.newaxis]
+    x = (2 * jnp.arange(width) + 1)[jnp.newaxis, jnp.newaxis, :]
+    yy, yx, y1, xy, xx, x1 = (matrix[:, at, jnp.newaxis, jnp.newaxis] for at in range(6))
+    from_y = (yy * y + yx * x + 2 * y1) >> (bits + 1)
+    from_x = (xy * y + xx * x + 2 * x1) >> (bits + 1)
+    inside = (from_y >= 0) & (from_y < height) & (from_x >= 0) & (from_x < width)
+    first = jnp.where(inside, from_y * width + from_x, 0).reshape(batch, -1, 1)
+    flat = image.reshape(batch, -1, channels)
+    found = jnp.take_along_axis(flat, first, axis=1, mode="promise_in_bounds")
+    return jnp.where(inside[..., jnp.newaxis], found.reshape(image.shape), jnp.uint8(fill))

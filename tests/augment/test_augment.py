@@ -21,11 +21,14 @@ GREY = (
     "|brightness(0.4)|contrast(0.4)|noise(0.1)"
 )
 COLOUR = f"{GREY}|saturation(0.5)"
+# Smooth in what it is given, so that a last bit matters no more than that.
+SMOOTH = "hue(0.2)|greyscale(p=0.5)|elastic(alpha=4, sigma=2)|blur(sigma=(0.5, 1))"
 # What differs in how it is computed.
 SHORT = "pad_crop(2)|affine(rotate=30, scale=0.3)|random_erasing(p=0.7)|contrast(0.4)|noise(0.1)"
 NOTHING = (
     "flip(p=0)|pad_crop(0)|pad_crop(0, mode='reflect')|cutout(0)|random_erasing(p=0)|affine"
-    "|affine(fill=1)|brightness(0)|contrast(0)|saturation(0)|noise(0)"
+    "|affine(fill=1)|brightness(0)|contrast(0)|saturation(0)|noise(0)|hue(0)|greyscale(p=0)"
+    "|blur(p=0)|blur(sigma=(0, 0))|elastic(alpha=0)|randaugment(layers=0)"
 )
 
 
@@ -53,7 +56,15 @@ def test_nothing_to_do_costs_nothing():
 
 
 @pytest.mark.parametrize(
-    ("text", "shape"), [(GREY, (11, 8, 1)), (COLOUR, (6, 9, 3)), (GREY, (7, 7, 4))]
+    ("text", "shape"),
+    [
+        (GREY, (11, 8, 1)),
+        (COLOUR, (6, 9, 3)),
+        (GREY, (7, 7, 4)),
+        (f"{SMOOTH}|randaugment|trivialaugment", (6, 9, 3)),
+        ("elastic(alpha=4, sigma=2)|blur|randaugment|trivialaugment", (11, 8, 1)),
+        ("elastic(alpha=4, sigma=2)|blur", (7, 7, 4)),
+    ],
 )
 def test_all_operations_keep_shape_dtype_and_range(text, shape):
     augment.build(text).check(shape)
@@ -71,7 +82,8 @@ def test_every_operation_changes_something(name):
         "cutout": "cutout(4)",
         "random_erasing": "random_erasing(p=1)",
         "affine": "affine(rotate=20)",
-        **{op: f"{op}(0.3)" for op in ("brightness", "contrast", "saturation", "noise")},
+        **{op: f"{op}(0.3)" for op in ("brightness", "contrast", "saturation", "noise", "hue")},
+        "greyscale": "greyscale(p=0.5)",
     }
     image = images(8, (8, 8, 3))
     found = changed(texts.get(name, name), image, rows(*range(8)))
@@ -113,16 +125,17 @@ def test_an_operations_place_makes_another_draw():
     assert 0.3 < back < 0.7
 
 
-def test_the_same_on_one_and_on_eight_devices():
+@pytest.mark.parametrize("text", [COLOUR, SMOOTH])
+def test_the_same_on_one_and_on_eight_devices(text):
     image, row = images(16, (11, 8, 3)), jnp.arange(16, dtype=jnp.int32)
     mesh = data_mesh(jax.devices()[:8])
     rows_apart = NamedSharding(mesh, PartitionSpec(mesh.axis_names[0]))
     key = step_key(3, 5, "augment")
     arguments = (key, *jax.device_put((image, row), rows_apart))
-    spread = jax.jit(augment.build(COLOUR), out_shardings=rows_apart).lower(*arguments).compile()
+    spread = jax.jit(augment.build(text), out_shardings=rows_apart).lower(*arguments).compile()
     for collective in ("all-gather", "all-reduce", "all-to-all", "collective-permute"):
         assert collective not in spread.as_text()
-    np.testing.assert_allclose(spread(*arguments), changed(COLOUR, image, row), atol=2e-6)
+    np.testing.assert_allclose(spread(*arguments), changed(text, image, row), atol=2e-6)
 
 
 def test_the_same_in_pmap():
@@ -133,20 +146,21 @@ def test_the_same_in_pmap():
     np.testing.assert_allclose(parts.reshape(image.shape), changed(SHORT, image, row), atol=2e-6)
 
 
-def test_the_same_under_vmap_over_seeds():
+@pytest.mark.parametrize("text", [SHORT, SMOOTH, "randaugment|trivialaugment"])
+def test_the_same_under_vmap_over_seeds(text):
     image, row = images(8, (11, 8, 3)), jnp.arange(8, dtype=jnp.int32)
-    augmented = augment.build(SHORT)
+    augmented = augment.build(text)
 
     def of_seed(seed: jax.Array) -> jax.Array:
         return augmented(step_key(seed, 5, "augment"), image, row)
 
     found = jax.jit(jax.vmap(of_seed))(jnp.array([3, 4], jnp.uint32))
     for seed, each in zip((3, 4), found, strict=True):
-        np.testing.assert_allclose(each, changed(SHORT, image, row, seed=seed), atol=2e-6)
+        np.testing.assert_allclose(each, changed(text, image, row, seed=seed), atol=2e-6)
 
 
 def test_operations_are_compiled_apart_on_a_cpu():
-    """Together they take fifteen times as long; see `_apart`."""
+    """Together they take fifteen times as long; see `apart`."""
     arguments = (step_key(0, 1, "augment"), images(4, (8, 8, 3)), rows(0, 1, 2, 3))
     program = compiled("pad_crop(2)|noise(0.1)|affine(10)").lower(*arguments).compile().as_text()
     assert program.count(" conditional(") == 3
@@ -173,6 +187,19 @@ def test_operations_are_compiled_apart_on_a_cpu():
         ("affine(shear=80)", "shear must be between 0 and 60"),
         ("brightness(-0.1)", "amount must be between 0 and 100"),
         ("noise(-0.1)", "sigma must be between 0 and 100"),
+        ("hue(0.6)", "amount must be between 0 and 0.5"),
+        ("greyscale(2)", "p must be between 0 and 1"),
+        ("blur((2, 1))", "sigma must be two numbers from 0 to 10, the smaller one first"),
+        ("blur((0, 11))", "sigma must be two numbers from 0 to 10"),
+        ("blur(p=-1)", "p must be between 0 and 1"),
+        ("elastic(-1)", "alpha must be between 0 and 10000"),
+        ("elastic(sigma=-1)", "sigma must be between 0 and 100"),
+        ("elastic(fill=2)", "fill must be between 0 and 1"),
+        ("randaugment(-1)", "layers must be between 0 and 10"),
+        ("randaugment(magnitude=31)", "magnitude must be between 0 and 30"),
+        ("randaugment(fill=128)", "fill must be between 0 and 1"),
+        ("trivialaugment(128)", "fill must be between 0 and 1"),
+        ("grayscale", "did you mean 'greyscale'"),
     ],
 )
 def test_bad_values_are_refused_in_one_line(text, message):
@@ -187,6 +214,10 @@ def test_bad_values_are_refused_in_one_line(text, message):
     [
         ("flip|saturation(0.1)", (8, 8, 1), "saturation: needs 3 channels, but the images have 1"),
         ("saturation(0.1)", (8, 8, 4), "saturation: needs 3 channels, but the images have 4"),
+        ("hue(0.1)", (8, 8, 1), "hue: needs 3 channels, but the images have 1"),
+        ("greyscale", (8, 8, 4), "greyscale: needs 3 channels, but the images have 4"),
+        ("randaugment", (8, 8, 4), "randaugment: needs 1 or 3 channels, but the images have 4"),
+        ("trivialaugment", (8, 8, 2), "trivialaugment: needs 1 or 3 channels"),
         ("pad_crop(6)", (8, 6, 1), "pad_crop: pad must be below the smaller side, 6"),
         ("cutout(7)", (8, 6, 1), "cutout: size must be at most the smaller side, 6"),
     ],

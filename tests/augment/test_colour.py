@@ -1,4 +1,6 @@
-"""Changed values against the formulas of torchvision, in NumPy, and against Pillow."""
+"""Changed values against the formulas of torchvision, in NumPy, and against Pillow and colorsys."""
+
+import colorsys
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +8,17 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
-from jaxtrain.augment.colour import Brightness, Contrast, Noise, Saturation, luma
+from jaxtrain.augment.colour import (
+    Brightness,
+    Contrast,
+    Greyscale,
+    Hue,
+    Noise,
+    Saturation,
+    luma,
+    turned,
+)
+from jaxtrain.augment.draws import symmetric
 from jaxtrain.keys import step_key
 
 KEY = step_key(2, 9, "augment")
@@ -98,6 +110,51 @@ def test_grey_stays_grey_in_saturation():
 def test_luma_of_white_and_of_the_primaries():
     colours = jnp.array([[[[1.0, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]]], jnp.float32)
     np.testing.assert_allclose(luma(colours).ravel(), [1, 0.299, 0.587, 0.114], rtol=1e-6)
+
+
+def hues() -> np.ndarray:
+    """Random, grey, black, white, primary and half-grey pixels: float32 `[1, 9, 5, 3]`."""
+    corners = np.stack(np.meshgrid(*[[0, 0.5, 1]] * 3), axis=-1).reshape(-1, 3)
+    greys = np.repeat(np.linspace(0, 1, 5)[:, np.newaxis], 3, axis=1)
+    pixels = np.concatenate([corners, greys, np.random.RandomState(0).rand(13, 3)])
+    return pixels.astype(np.float32).reshape(1, 9, 5, 3)
+
+
+@pytest.mark.parametrize("turn", [0.0, 1 / 3, -1 / 3, 0.5, -0.5, 0.07, -0.21])
+def test_hue_is_turned_as_in_colorsys(turn):
+    image = hues()
+    found = np.asarray(jax.jit(turned)(jnp.asarray(image), jnp.array([turn], jnp.float32)))
+    for pixel, result in zip(image.reshape(-1, 3), found.reshape(-1, 3), strict=True):
+        hue, saturation, value = colorsys.rgb_to_hsv(*pixel.astype(np.float64).tolist())
+        expected = colorsys.hsv_to_rgb((hue + turn) % 1.0, saturation, value)
+        np.testing.assert_allclose(result, expected, atol=1e-6)
+    assert found.min() >= 0
+    assert found.max() <= 1
+
+
+def test_a_third_of_a_turn_moves_the_channels_on():
+    image = images(1, (8, 8, 3))
+    found = turned(jnp.asarray(image), jnp.array([1 / 3], jnp.float32))
+    np.testing.assert_allclose(found, np.roll(image, 1, axis=-1), atol=1e-6)
+
+
+def test_each_image_has_its_own_hue():
+    image = np.repeat(hues(), 20, axis=0)
+    found = np.asarray(Hue(0.2)(KEY, jnp.asarray(image), rows(20)))
+    turns = 0.2 * symmetric(KEY, rows(20), 1)[:, 0]
+    np.testing.assert_allclose(found, turned(jnp.asarray(image), turns), atol=1e-6)
+    assert len({one.tobytes() for one in found}) == 20
+    np.testing.assert_array_equal(Hue(0.0)(KEY, jnp.asarray(image), rows(20)), image)
+
+
+def test_greyscale_takes_the_colour_of_its_share():
+    image = images(400, (3, 2, 3))
+    found = np.asarray(Greyscale(0.3)(KEY, jnp.asarray(image), rows(400)))
+    grey = (found == np.asarray(luma(jnp.asarray(image)))).all(axis=(1, 2, 3))
+    kept = (found == image).all(axis=(1, 2, 3))
+    assert (grey ^ kept).all()
+    assert 0.22 < grey.mean() < 0.38
+    np.testing.assert_array_equal(Greyscale(0.0)(KEY, jnp.asarray(image), rows(400)), image)
 
 
 def test_noise_has_its_standard_deviation_and_is_clipped():

@@ -17,6 +17,8 @@ from jaxtrain.augment.geometry import (
     Flip,
     PadCrop,
     affine_motion,
+    bilinear,
+    nearest,
     resample,
     windows,
 )
@@ -155,7 +157,7 @@ def inverse(amounts: dict, height: int, width: int) -> np.ndarray:
     return np.column_stack([linear, offset])
 
 
-def bilinear(image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+def between(image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """The definition in float64: zeros outside."""
     height, width, _ = image.shape
     y, x = np.mgrid[:height, :width]
@@ -183,7 +185,7 @@ AMOUNTS = st.fixed_dictionaries(
 @given(AMOUNTS)
 def test_any_motion_is_that_of_the_definition(amounts):
     image = images(1, 6, 9, 2)[0]
-    expected = bilinear(image, inverse(amounts, 6, 9))
+    expected = between(image, inverse(amounts, 6, 9))
     np.testing.assert_allclose(moved(image, **amounts, bits=16), expected, atol=6e-4)
 
 
@@ -215,7 +217,7 @@ def test_no_pixel_of_large_images_is_off():
             "growth": 0.2 * growth,
             "shift": (round(16 * down), round(19.2 * across)),
         }
-        expected = bilinear(one, inverse(amounts, 160, 192))
+        expected = between(one, inverse(amounts, 160, 192))
         np.testing.assert_allclose(result, expected, atol=2e-3)
 
 
@@ -249,3 +251,33 @@ def test_extreme_amounts_and_shapes_neither_overflow_nor_leave_the_range(shape):
     found = np.asarray(jax.jit(operation)(KEY, image, rows(6)))
     assert found.shape == image.shape
     assert ((found >= 0.5) & (found <= 1.0 + 1e-6)).all()
+
+
+def test_bilinear_takes_each_pixel_from_its_own_place():
+    image = jnp.arange(12, dtype=jnp.float32).reshape(1, 3, 4, 1) / 16
+    # In quarters: a whole place, between four, over the edge, and far outside.
+    from_y = jnp.zeros((1, 3, 4), jnp.int32).at[0, 0].set(jnp.array([8, 2, -2, -400]))
+    from_x = jnp.zeros((1, 3, 4), jnp.int32).at[0, 0].set(jnp.array([12, 6, 0, 400]))
+    found = np.asarray(bilinear(image, from_y, from_x, 1.0, 2))[0, 0, :, 0]
+    np.testing.assert_array_equal(found, np.array([11, 3.5, 8, 16], np.float32) / 16)
+
+
+@pytest.mark.parametrize("fill", [0, 200])
+def test_nearest_is_that_of_pillow(fill):
+    """By matrices of quarters, which are exact in both, on sides of which no place is in doubt."""
+    image = np.random.RandomState(0).randint(0, 256, (5, 10, 14, 3)).astype(np.uint8)
+    matrices = [
+        (1, 0, 0, 0, 1, 0),
+        (1, 0, 2.25, 0, 1, -3.25),
+        (0, 1, 0.25, -1, 0, 9.25),
+        (1, 0.25, 0.125, 0.75, 1.25, -0.125),
+        (0.5, 0, 0.125, 0, 2, 0.125),
+    ]
+    fixed = jnp.array([[round(number * 8) for number in matrix] for matrix in matrices], jnp.int32)
+    found = np.asarray(nearest(jnp.asarray(image), fixed, fill, 3))
+    assert found.dtype == np.uint8
+    for one, result, (yy, yx, y1, xy, xx, x1) in zip(image, found, matrices, strict=True):
+        expected = Image.fromarray(one).transform(
+            (14, 10), Image.Transform.AFFINE, (xx, xy, x1, yx, yy, y1), fillcolor=(fill,) * 3
+        )
+        np.testing.assert_array_equal(result, np.asarray(expected))
