@@ -152,8 +152,9 @@ class DataConfig:
     augment: str = key(
         "",
         "random changes of training images, as in 'flip|pad_crop(4)|cutout(8)': flip, pad_crop, "
-        "cutout, random_erasing, affine, elastic, brightness, contrast, saturation, hue, greyscale, "
-        "noise, blur, randaugment, trivialaugment, and last mixup, cutmix or mixup_or_cutmix",
+        "cutout, random_erasing, affine, elastic, brightness, contrast, saturation, hue, "
+        "greyscale, noise, blur, randaugment, trivialaugment, and last mixup, cutmix or "
+        "mixup_or_cutmix",
     )
     class_weights: str | None = key(
         None,
