@@ -16,6 +16,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from jaxtrain import data
 from jaxtrain.augment import partners
+from jaxtrain.data.examples import is_image, shape_text
+from jaxtrain.errors import UsageError
 from jaxtrain.files import atomic_write_bytes
 from jaxtrain.keys import step_key
 from jaxtrain.setup import Run
@@ -81,9 +83,15 @@ def write(run: Run, step: int, path: Path) -> dict[str, Any]:
         What it shows, as JSON values: file, step, examples, changes.
 
     Raises:
+        UsageError: the examples are no images.
         DataError: an example cannot be read.
         JaxtrainError: the file cannot be written, see `atomic_write_bytes`.
     """
+    if not is_image(run.image_shape):
+        raise UsageError(
+            f"--preview={path} shows images, but an example is {shape_text(run.image_shape)}; "
+            "leave it out"
+        )
     changed = run.dataset.train.random or bool(run.config.data.augment.strip())
     layout = _Layout.of(run.image_shape, pictures=2 if changed else 1)
     shown = examples(run, step, min(layout.columns * layout.rows, run.config.train.batch_size))

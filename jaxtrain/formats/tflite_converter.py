@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxtrain.errors import UsageError, one_line
 from jaxtrain.formats.captured import captured_stderr
-from jaxtrain.formats.contract import Source
+from jaxtrain.formats.contract import IMAGE, Source
 from jaxtrain.formats.lowering import lowering
 from jaxtrain.formats.tensorflow import tf
 from jaxtrain.formats.tracing import Rule, trace
@@ -29,8 +29,9 @@ def convert(source: Source, quantize: str | None) -> bytes:
 
     Args:
         source: the model.
-        quantize: `float16` or `int8` weights, or None; `int8` activations as well, with the scales
-            of `source.calibration()`, but for operators that have no such form.
+        quantize: `float16` or `int8` weights, or None; of images `int8` activations as well, with
+            the scales of `source.calibration()`, but for operators that have no such form.
+            Features have a scale each, and one for all would leave little of some.
 
     Raises:
         UsageError: there is an operation that TFLite's operators cannot express.
@@ -53,7 +54,8 @@ def convert(source: Source, quantize: str | None) -> bytes:
 
 def _converter(source: Source, quantize: str | None) -> Any:
     """A `tf.lite.TFLiteConverter` of the model, told how to quantize."""
-    rules = _RULES | (_INT8_RULES if quantize == "int8" else {})
+    in_integers = quantize == "int8" and source.input == IMAGE
+    rules = _RULES | (_INT8_RULES if in_integers else {})
     with lowering("tflite"):
         logits = trace(source, 1, rules)
         function = tf.function(
@@ -69,7 +71,7 @@ def _converter(source: Source, quantize: str | None) -> Any:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if quantize == "float16":
         converter.target_spec.supported_types = [tf.float16]
-    if quantize == "int8":
+    if in_integers:
         sets = tf.lite.OpsSet
         converter.target_spec.supported_ops = [sets.TFLITE_BUILTINS_INT8, sets.TFLITE_BUILTINS]
         calibration = source.calibration()

@@ -30,11 +30,12 @@ def rows(n: int, seed: int = 0) -> np.ndarray:
     return (MEAN + STD * normal).astype(np.float32)
 
 
-def of_features() -> Source:
-    """An MLP of standardised features."""
-    config = ModelConfig(mlp=MlpConfig(hidden_sizes=(16,)))
+def of_features(hidden: int = 16, scale: tuple[float, ...] = (1.0,) * FEATURES) -> Source:
+    """An MLP of standardised features, those of `rows` times `scale`."""
+    config = ModelConfig(mlp=MlpConfig(hidden_sizes=(hidden,)))
     model = models.build(config, len(CLASS_NAMES))
-    normalise = Normalise(tuple(MEAN.tolist()), tuple(STD.tolist()))
+    mean, std = ((each * scale).tolist() for each in (MEAN, STD))
+    normalise = Normalise(tuple(mean), tuple(std))
     variables = state.init_model(model, np.uint32(3), (FEATURES,))
     return dataclasses.replace(
         source(),
@@ -117,10 +118,16 @@ def test_the_readmes_programs_run(exported):
     np.testing.assert_allclose(found, probabilities.max(1), atol=2e-5)
 
 
-@pytest.mark.parametrize("quantize", ["float16", "int8"])
-def test_a_quantized_model_takes_floats(quantize, tmp_path):
-    """Integers of one scale for all features tell little of the small ones: `export` finds out."""
-    exporter("tflite").save(of_features(), tmp_path, Options(quantize=quantize))
-    found = exporter("tflite").load(tmp_path, PROBABILITIES)(rows(9))
-    assert found.shape == (9, len(CLASS_NAMES))
-    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-3)
+@pytest.mark.parametrize(("quantize", "bound"), [("float16", 0.05), ("int8", 0.1)])
+def test_a_quantized_model_knows_features_of_different_sizes(quantize, bound, tmp_path):
+    """Statistics that float16 cannot hold are lost in it, as `jaxtrain export` finds out."""
+    scale = (1.0, 0.1, 1e-3, 1e2, 1.0, 1e3, 1.0) if quantize == "float16" else (1.0,) * FEATURES
+    model = of_features(hidden=256, scale=scale)
+    exporter("tflite").save(model, tmp_path, Options(quantize=quantize))
+    features = np.float32(rows(99) * np.array(scale))
+    found = exporter("tflite").load(tmp_path, PROBABILITIES)(features)
+    expected = np.asarray(jax.nn.softmax(reference(model, features)))
+    np.testing.assert_allclose(found, expected, atol=bound)
+    size = (tmp_path / "model.tflite").stat().st_size
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(model.variables))
+    assert size < {"float16": 2.2, "int8": 1.4}[quantize] * parameters + 5000
