@@ -39,11 +39,30 @@ class RandomResized:
         if not 1 / _RATIO_LIMIT <= self.ratio[0] <= self.ratio[1] <= _RATIO_LIMIT:
             raise ValueError(f"ratio must be between 1/{_RATIO_LIMIT} and {_RATIO_LIMIT}, in order")
 
+    def enough(self, sides: tuple[int, int]) -> tuple[int, int]:
+        """The (height, width) from which on an image need not be larger for parts of `sides`.
+
+        The smallest part has at least as many pixels as it is brought to then, and one of mean area
+        at least twice as many along each side.
+        """
+        longest = max(self.ratio[1], 1 / self.ratio[0], 1)
+        smallest = math.sqrt(longest / self.min_area)
+        factor = max(smallest, 2 / math.sqrt((self.min_area + self.max_area) / 2))
+        return math.ceil(sides[0] * factor), math.ceil(sides[1] * factor)
+
 
 CROPS: Final[dict[str, type[Center] | type[RandomResized]]] = {
     "center": Center,
     "random_resized": RandomResized,
 }
+
+
+def enough_for_center(sides: tuple[int, int], share: float) -> tuple[int, int]:
+    """The (height, width) from which on an image need not be larger for `center`.
+
+    It has at least twice as many pixels along each side as it is resized to then.
+    """
+    return 2 * round(sides[0] / share), 2 * round(sides[1] / share)
 
 
 def center(image: NDArray[np.uint8], sides: tuple[int, int], share: float) -> NDArray[np.uint8]:

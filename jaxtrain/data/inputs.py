@@ -64,10 +64,11 @@ class Inputs:
             group.check(image_shape)
 
         def example(group: "_Group", index: int) -> NDArray[Any]:
-            values = group.read(index, image_shape[-1])
             if not is_image(image_shape):
-                return values
-            return crops.center(values, (image_shape[0], image_shape[1]), eval_crop)
+                return group.read(index, image_shape[-1], None)
+            sides = image_shape[0], image_shape[1]
+            enough = crops.enough_for_center(sides, eval_crop)
+            return crops.center(group.read(index, image_shape[-1], enough), sides, eval_crop)
 
         examples = (
             (group.name(index), functools.partial(example, group, index))
@@ -81,7 +82,7 @@ class _Group(Protocol):
     def __len__(self) -> int: ...
     def name(self, index: int) -> str: ...
     def check(self, image_shape: tuple[int, ...]) -> None: ...
-    def read(self, index: int, channels: int) -> NDArray[Any]: ...
+    def read(self, index: int, channels: int, enough: tuple[int, int] | None) -> NDArray[Any]: ...
 
 
 class _Files:
@@ -103,8 +104,8 @@ class _Files:
                 f"a .npy file of numbers [N, {image_shape[0]}]"
             )
 
-    def read(self, index: int, channels: int) -> NDArray[np.uint8]:
-        return decode(content_of(self.paths[index]), channels)
+    def read(self, index: int, channels: int, enough: tuple[int, int] | None) -> NDArray[np.uint8]:
+        return decode(content_of(self.paths[index]), channels, enough=enough)
 
 
 class _Array:
@@ -138,7 +139,7 @@ class _Array:
                 f"but the model takes {image_shape[-1]} channels; convert them"
             )
 
-    def read(self, index: int, channels: int) -> NDArray[Any]:
+    def read(self, index: int, channels: int, enough: tuple[int, int] | None) -> NDArray[Any]:
         values: NDArray[Any] = self._opened()[index]
         if is_image(self._shape[1:]):
             return values

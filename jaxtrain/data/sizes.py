@@ -4,35 +4,26 @@ Evaluation, and training with `data.crop=center`, take the middle of each image:
 Training with `data.crop=random_resized(...)` takes another part at each step: a `RandomSplit`.
 Features have no size, and stay as they are.
 
-What is decoded is kept, so that it is decoded once, where it has one shape and fits in
-`memory_limit` bytes: a `CenterSplit` keeps its results, a `RandomSplit` the images as decoded.
+What is decoded is kept where `data.cache` says, so that it is decoded once: a `CenterSplit` keeps
+its results, a `RandomSplit` the images as decoded. JPEG images that are far larger than needed are
+decoded at a half, a quarter or an eighth of their sides.
 """
 
 import abc
 import dataclasses
 import functools
-import os
-import pathlib
+import math
 import zlib
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain import operations
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import bits, crops, examples
-from jaxtrain.data.split import RawSplit, Split, in_threads
+from jaxtrain.data import bits, cache, crops, examples, resize
+from jaxtrain.data.split import Identity, Progress, RawSplit, Split
 from jaxtrain.errors import DataError, UsageError
-
-# A run keeps two splits at most, and has to leave the other half of the memory to the model (on a
-# CPU), the batches, and what reads the files.
-_MEMORY_SHARE: Final = 4
-_CGROUP_LIMITS: Final = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +34,15 @@ class Sizing:
         sides: (height, width) of every image; None: as they are.
         crop: the part that is trained on.
         eval_crop: share of the shorter side that the centre crop keeps.
+        cache: `data.cache`.
+        cache_path: `data.cache_path`.
     """
 
     sides: tuple[int, int] | None
     crop: crops.Center | crops.RandomResized
     eval_crop: float
+    cache: str
+    cache_path: str | None
 
 
 def sizing(config: DataConfig) -> Sizing:
@@ -63,7 +58,7 @@ def sizing(config: DataConfig) -> Sizing:
             f"{' or '.join(crops.CROPS)}"
         )
     sides = None if config.image_size is None else (config.image_size[0], config.image_size[-1])
-    return Sizing(sides, parsed[0], config.eval_crop)
+    return Sizing(sides, parsed[0], config.eval_crop, config.cache, config.cache_path)
 
 
 def for_training(opened: Split | RawSplit, sizing: Sizing) -> Split:
@@ -74,7 +69,7 @@ def for_training(opened: Split | RawSplit, sizing: Sizing) -> Split:
     """
     if isinstance(sizing.crop, crops.Center) or _has_features(opened):
         return for_evaluation(opened, sizing)
-    return RandomSplit(_raw(opened), _sides(opened, sizing), sizing.crop)
+    return RandomSplit(_raw(opened), _sides(opened, sizing), sizing.crop, sizing)
 
 
 def for_evaluation(opened: Split | RawSplit, sizing: Sizing) -> Split:
@@ -89,34 +84,36 @@ def for_evaluation(opened: Split | RawSplit, sizing: Sizing) -> Split:
     sides = _sides(opened, sizing)
     if isinstance(opened, Split) and opened.image_shape[:2] == sides and sizing.eval_crop == 1:
         return opened
-    return CenterSplit(_raw(opened), sides, sizing.eval_crop)
-
-
-def memory_limit() -> int:
-    """Bytes of decoded images that one split may keep: a quarter of what this process may use."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in _CGROUP_LIMITS:  # of a container or a job
-        try:
-            sizes.append(int(pathlib.Path(path).read_text()))
-        except (OSError, ValueError):  # not there, or "max"
-            continue
-    return min(sizes) // _MEMORY_SHARE
+    return CenterSplit(_raw(opened), sides, sizing.eval_crop, sizing)
 
 
 class _SizedSplit(Split, abc.ABC):
-    """Images of a `RawSplit`, all brought to one shape."""
+    """Images of a `RawSplit`, all brought to one shape.
+
+    Args:
+        raw: the images.
+        sides: (height, width) to bring them to.
+        enough: (height, width) from which on an image need not be larger.
+    """
 
     image_shape: tuple[int, int, int]
 
-    def __init__(self, raw: RawSplit, sides: tuple[int, int]):
+    def __init__(self, raw: RawSplit, sides: tuple[int, int], enough: tuple[int, int]):
         super().__init__(raw.name, raw.labels, (*sides, raw.channels), raw.origin)
         self.left_out = raw.left_out
         self._raw = raw
         self._sides = sides
+        # What has one shape keeps it.
+        self._enough = enough if raw.image_shape is None else None
+        self._images: cache.Images
 
     def file_of(self, index: int) -> str | None:
         """Asks the images' source."""
         return self._raw.file_of(index)
+
+    def prepare(self, progress: Progress, rows: NDArray[np.int64] | None = None) -> None:
+        """Makes the disk cache, if that is asked for."""
+        self._images.prepare(progress, rows)
 
     def _checksum(self) -> int:
         return zlib.crc32(f"{self._raw.fingerprint} {self.image_shape} {self._how}".encode())
@@ -131,9 +128,9 @@ class _SizedSplit(Split, abc.ABC):
         return DataError(f"example {index} of split {self._raw.name}: {said}")
 
     def _decode(self, index: int) -> NDArray[np.uint8]:
-        """One image as it is, `[h, w, C]`."""
+        """One image as it is, or as small as is enough, `[h, w, C]`."""
         try:
-            image = self._raw.decode(index)
+            image = self._raw.decode(index, self._enough)
         except Exception as error:
             raise self._named(error, index) from error
         expected = self._raw.image_shape or (*image.shape[:2], self._raw.channels)
@@ -153,12 +150,14 @@ class CenterSplit(_SizedSplit):
         raw: the images.
         sides: (height, width) to bring them to.
         share: what is kept of the shorter side.
+        sizing: says where its images are kept.
     """
 
-    def __init__(self, raw: RawSplit, sides: tuple[int, int], share: float):
-        super().__init__(raw, sides)
+    def __init__(self, raw: RawSplit, sides: tuple[int, int], share: float, sizing: Sizing):
+        super().__init__(raw, sides, crops.enough_for_center(sides, share))
         self._share = share
-        self._kept = _Kept(self._make, self.size, self.image_shape) if _fits(self.nbytes) else None
+        how = f"{self._how} to {self._sides} by {resize.NAME}"
+        self._images = _kept(self._make, raw, self.image_shape, how, sizing)
 
     @property
     def _how(self) -> str:
@@ -168,14 +167,15 @@ class CenterSplit(_SizedSplit):
         self, indices: NDArray[np.integer], row_seeds: NDArray[np.uint64] | None = None
     ) -> NDArray[np.uint8]:
         """Makes what it does not keep."""
-        if self._kept is not None:
-            return self._kept.read(indices)
-        return _stacked(map(self._make, indices.tolist()), len(indices), self.image_shape)
+        if isinstance(self._images, cache.All):
+            return self._images.read(indices)
+        images = map(self._images.get, indices.tolist())
+        return _stacked(images, len(indices), self.image_shape)
 
     @property
     def images(self) -> NDArray[np.uint8]:
         """All images; the kept ones themselves, not to be written to."""
-        return super().images if self._kept is None else self._kept.all()
+        return self._images.all() if isinstance(self._images, cache.All) else super().images
 
     def _make(self, index: int) -> NDArray[np.uint8]:
         return crops.center(self._decode(index), self._sides, self._share)
@@ -188,18 +188,20 @@ class RandomSplit(_SizedSplit):
         raw: the images.
         sides: (height, width) to bring the parts to.
         crop: which parts.
+        sizing: says where the images are kept, as they are before a part is taken.
     """
 
     random = True
 
-    def __init__(self, raw: RawSplit, sides: tuple[int, int], crop: crops.RandomResized):
-        super().__init__(raw, sides)
+    def __init__(
+        self, raw: RawSplit, sides: tuple[int, int], crop: crops.RandomResized, sizing: Sizing
+    ):
+        super().__init__(raw, sides, crop.enough(sides))
         self._crop = crop
-        self._kept = None
-        if raw.image_shape is not None and not isinstance(raw, _Decoded):
-            nbytes = raw.size * int(np.prod(raw.image_shape))
-            if _fits(nbytes):
-                self._kept = _Kept(self._decode, raw.size, raw.image_shape)
+        self._images = cache.Remade(self._decode)
+        if not isinstance(raw, _Decoded):
+            how = f"whole, or at least {self._enough}"
+            self._images = _kept(self._decode, raw, raw.image_shape, how, sizing)
 
     @property
     def _how(self) -> str:
@@ -212,41 +214,38 @@ class RandomSplit(_SizedSplit):
         if row_seeds is None:
             raise ValueError(f"split {self.name} cannot be read without row seeds")
         draws = bits.uniform(row_seeds, crops.DRAWS).tolist()
-        images: Iterable[NDArray[np.uint8]]
-        if self._kept is None:
-            images = map(self._decode, indices.tolist())
-        else:
-            images = self._kept.read(indices)
         parts = (
-            crops.random_resized(image, self._sides, self._crop, each)
-            for image, each in zip(images, draws, strict=True)
+            crops.random_resized(self._images.get(index), self._sides, self._crop, each)
+            for index, each in zip(indices.tolist(), draws, strict=True)
         )
         return _stacked(parts, len(indices), self.image_shape)
 
 
-class _Kept:
-    """Images of one shape, each made at its first use. Threads may read at once."""
+def _kept(
+    make: Callable[[int], NDArray[np.uint8]],
+    raw: RawSplit,
+    shape: tuple[int, int, int] | None,
+    how: str,
+    sizing: Sizing,
+) -> cache.Images:
+    """Images where `data.cache` says; those of arrays not on disk, where they may lie already.
 
-    def __init__(
-        self, make: Callable[[int], NDArray[np.uint8]], size: int, shape: tuple[int, int, int]
-    ):
-        self._make = make
-        self._images = np.empty((size, *shape), np.uint8)  # takes memory where it is written
-        self._there = np.zeros(size, bool)
-
-    def read(self, indices: NDArray[np.integer]) -> NDArray[np.uint8]:
-        self._fill(indices)
-        images: NDArray[np.uint8] = self._images[indices]
-        return images
-
-    def all(self) -> NDArray[np.uint8]:
-        in_threads(self._fill, len(self._images))
-        return self._images
-
-    def _fill(self, indices: NDArray[np.integer]) -> None:
-        for index in indices[~self._there[indices]].tolist():
-            self._images[index] = self._make(index)
-            self._there[index] = True  # last: another thread looks here first
+    Args:
+        make: makes the image of an example.
+        raw: the examples.
+        shape: of every image; None: they vary.
+        how: what `make` does to an example.
+        sizing: with `data.cache`.
+    """
+    if sizing.cache == "none":
+        return cache.Remade(make)
+    if sizing.cache == "disk" and not isinstance(raw, _Decoded):
+        folder = cache.cache_folder(sizing.cache_path)
+        return cache.Disk(folder, make, raw, how=how, shape=shape)
+    limit = cache.memory_limit()
+    if shape is not None and raw.size * math.prod(shape) <= limit:
+        return cache.All(make, raw.size, shape)
+    return cache.Some(make, raw.size, limit)
 
 
 class _Decoded(RawSplit):
@@ -269,7 +268,10 @@ class _Decoded(RawSplit):
     def fingerprint(self) -> str:
         return self._split.fingerprint
 
-    def decode(self, index: int) -> NDArray[np.uint8]:
+    def identities(self) -> Sequence[Identity]:
+        raise NotImplementedError("what lies in arrays is not kept on disk")
+
+    def decode(self, index: int, enough: tuple[int, int] | None = None) -> NDArray[np.uint8]:
         image: NDArray[np.uint8] = self._split.read(np.array([index]))[0]
         return image
 
@@ -306,10 +308,6 @@ def _refuse_for_features(split: Split, sizing: Sizing) -> None:
                 f"{examples.shape_text(split.image_shape)} ({split.origin}); unset it, or give "
                 "images"
             )
-
-
-def _fits(nbytes: int) -> bool:
-    return nbytes <= memory_limit()
 
 
 def _stacked(

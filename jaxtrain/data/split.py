@@ -6,9 +6,9 @@ import math
 import os
 import types
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,21 @@ class Split(abc.ABC):
         del index
         return None
 
+    def prepare(self, progress: Progress, rows: NDArray[np.int64] | None = None) -> None:
+        """Makes what is kept on disk for reading faster, where the config asks for that.
+
+        What is read does not depend on it.
+
+        Args:
+            progress: told how far it is; called from threads.
+            rows: which examples are going to be read; None: all.
+
+        Raises:
+            UsageError: there is no room for it.
+            DataError: an example cannot be read.
+        """
+        del progress, rows
+
     @property
     def images(self) -> NDArray[Any]:
         """All examples, as `read` gives them, read at every access unless they lie in memory."""
@@ -111,6 +126,18 @@ def in_threads(work: Callable[[NDArray[np.int64]], None], size: int) -> None:
             pass
 
 
+class Identity(NamedTuple):
+    """What tells an example from all others, in any of its states.
+
+    Attributes:
+        name: the same as long as it is there, whatever is added or removed beside it.
+        version: another one whenever its image may have become another one.
+    """
+
+    name: bytes
+    version: bytes
+
+
 class RawSplit(abc.ABC):
     """Examples that are decoded one by one, of any size; a `Split` is made of it by `sizes`.
 
@@ -133,8 +160,13 @@ class RawSplit(abc.ABC):
     origin: str
 
     @abc.abstractmethod
-    def decode(self, index: int) -> NDArray[np.uint8]:
+    def decode(self, index: int, enough: tuple[int, int] | None = None) -> NDArray[np.uint8]:
         """One image `[h, w, channels]`; called from threads.
+
+        Args:
+            index: in `[0, size)`.
+            enough: (height, width) that it may be reduced to, as of `decode.decode`; not given
+                where `image_shape` is set.
 
         Raises:
             DataError: it cannot be read; the message says where it is.
@@ -144,6 +176,14 @@ class RawSplit(abc.ABC):
         """As of a `Split`."""
         del index
         return None
+
+    @abc.abstractmethod
+    def identities(self) -> Sequence[Identity]:
+        """Of all examples in their order.
+
+        Raises:
+            UsageError: an example is not there.
+        """
 
     @functools.cached_property
     @abc.abstractmethod
@@ -211,6 +251,10 @@ class Subset(Split):
     def file_of(self, index: int) -> str | None:
         """Asks the base."""
         return self._base.file_of(int(self._rows[index]))
+
+    def prepare(self, progress: Progress, rows: NDArray[np.int64] | None = None) -> None:
+        """Has the base do it."""
+        self._base.prepare(progress, self._rows if rows is None else self._rows[rows])
 
     def _checksum(self) -> int:
         crc = zlib.crc32(self._base.fingerprint.encode())

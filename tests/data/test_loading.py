@@ -145,7 +145,10 @@ def test_a_bad_image_is_named_with_its_batch_and_its_place():
         name, size, labels, channels, image_shape, origin = "train", SIZE, LABELS, 1, None, "here"
         fingerprint = "0"
 
-        def decode(self, index):
+        def identities(self):
+            raise NotImplementedError
+
+        def decode(self, index, enough=None):
             if index == 13:
                 raise DataError("/data/b.png: cut short")
             return IMAGES[index]

@@ -1,5 +1,4 @@
 import functools
-import os
 import re
 from concurrent import futures
 
@@ -7,7 +6,8 @@ import numpy as np
 import pytest
 
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import ArraySplit, RawSplit, bits, crops, sizes
+from jaxtrain.data import ArraySplit, RawSplit, Subset, bits, cache, crops, silent, sizes
+from jaxtrain.data.split import Identity
 from jaxtrain.errors import DataError, UsageError
 
 SHAPES = [(9, 14), (20, 7), (12, 12), (1, 1), (1, 40)]
@@ -29,8 +29,13 @@ class Pictures(RawSplit):
         self.image_shape = (*shapes[0], channels) if len(set(shapes)) == 1 else None
         self.origin = "here"
         self.decoded = []
+        self.asked = []
 
-    def decode(self, index):
+    def identities(self):
+        return [Identity(b"%d" % index, b"") for index in range(self.size)]
+
+    def decode(self, index, enough=None):
+        self.asked.append(enough)
         self.decoded.append(index)
         picture = self.pictures[index]
         if isinstance(picture, Exception):
@@ -63,16 +68,16 @@ def refusal(**keys):
 
 @pytest.fixture
 def no_room(monkeypatch):
-    monkeypatch.setattr(sizes, "memory_limit", lambda: 0)
+    monkeypatch.setattr(cache, "memory_limit", lambda: 0)
 
 
 def test_the_config_is_parsed():
-    assert sizes.sizing(DataConfig()) == sizes.Sizing(None, crops.Center(), 1.0)
+    assert sizes.sizing(DataConfig()) == sizes.Sizing(None, crops.Center(), 1.0, "auto", None)
     config = DataConfig(image_size=(8,), crop="random_resized(0.08,1.0)", eval_crop=0.875)
-    expected = sizes.Sizing((8, 8), crops.RandomResized(0.08, 1.0), 0.875)
+    expected = sizes.Sizing((8, 8), crops.RandomResized(0.08, 1.0), 0.875, "auto", None)
     assert sizes.sizing(config) == expected
     config = DataConfig(image_size=(8, 6), crop="random_resized(0.5, ratio=(1, 1))")
-    expected = sizes.Sizing((8, 6), crops.RandomResized(0.5, 1.0, (1.0, 1.0)), 1.0)
+    expected = sizes.Sizing((8, 6), crops.RandomResized(0.5, 1.0, (1.0, 1.0)), 1.0, "auto", None)
     assert sizes.sizing(config) == expected
 
 
@@ -166,28 +171,81 @@ def test_what_does_not_fit_is_decoded_again(no_room):
     assert len(raw.decoded) == 8
 
 
-def test_the_limit_is_on_bytes(monkeypatch):
-    for room, times in ((5 * 8 * 8 * 3, 1), (5 * 8 * 8 * 3 - 1, 2)):
-        monkeypatch.setattr(sizes, "memory_limit", lambda room=room: room)
-        raw = Pictures()
-        split = sized(raw, image_size=(8,))
-        split.read(np.arange(5))
-        split.read(np.arange(5))
-        assert len(raw.decoded) == 5 * times
+@pytest.mark.parametrize(("room", "kept"), [(5, 5), (4.99, 4), (2, 2), (0.5, 0)])
+@pytest.mark.parametrize("crop", ["center", RANDOM])
+def test_as_many_images_are_kept_as_fit(monkeypatch, room, kept, crop):
+    each = 8 * 8 * 3 if crop == "center" else 9 * 14 * 3
+    monkeypatch.setattr(cache, "memory_limit", lambda: int(room * each))
+    raw = Pictures(SAME)
+    split = sized(raw, train=True, image_size=(8,), crop=crop)
+    for step in (1, 2, 3):
+        split.read(np.arange(5), seeds(5, step))
+    assert len(raw.decoded) == 5 + 2 * (5 - kept)
 
 
-def test_random_parts_keep_the_images_as_decoded(monkeypatch):
-    for shapes, room, times in (
-        (SAME, 5 * 9 * 14 * 3, 1),
-        (SAME, 5 * 9 * 14 * 3 - 1, 2),
-        (SHAPES, 10**9, 2),
-    ):
-        monkeypatch.setattr(sizes, "memory_limit", lambda room=room: room)
+def test_images_of_any_size_are_kept():
+    raw = Pictures()
+    split = sized(raw, train=True, crop=RANDOM, image_size=(8,))
+    for step in (1, 2):
+        split.read(np.arange(5), seeds(5, step))
+    assert raw.decoded == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("crop", ["center", RANDOM])
+@pytest.mark.parametrize("shapes", [SAME, SHAPES], ids=["same", "varied"])
+def test_where_images_are_kept_changes_nothing(tmp_path, shapes, crop):
+    keys = {"train": True, "crop": crop, "image_size": (8,), "cache_path": str(tmp_path)}
+    first = None
+    for kept in ("none", "memory", "disk", "auto"):
         raw = Pictures(shapes)
-        split = sized(raw, train=True, crop=RANDOM, image_size=(8,))
-        for step in (1, 2):
-            split.read(np.arange(5), seeds(5, step))
-        assert len(raw.decoded) == 5 * times
+        split = sized(raw, cache=kept, **keys)
+        split.prepare(silent)
+        found = [split.read(np.arange(5), seeds(5, step)) for step in (1, 1, 2, 3)]
+        first = found if first is None else first
+        assert np.array_equal(found, first), kept
+        assert len(raw.decoded) == {"none": 20, "disk": 10}.get(kept, 5) - (
+            # What all images need is known where they have one shape.
+            5 if kept == "disk" and (crop == "center" or shapes is SAME) else 0
+        )
+    assert np.array_equal(first[0], first[1])
+    assert np.array_equal(first[1], first[2]) == (crop == "center")  # or the change is frozen
+
+
+def test_only_what_is_read_is_prepared(tmp_path):
+    raw = Pictures(SAME)
+    whole = sized(raw, image_size=(8,), cache="disk", cache_path=str(tmp_path))
+    some = Subset("some", whole, np.array([3, 1]))
+    some.prepare(silent)
+    assert sorted(raw.decoded) == [1, 3]
+    assert np.array_equal(some.images, sized(Pictures(SAME), image_size=(8,)).images[[3, 1]])
+    assert sorted(raw.decoded) == [1, 3]
+    assert np.array_equal(whole.images, sized(Pictures(SAME), image_size=(8,)).images)
+
+
+def test_arrays_are_not_written_to_the_disk(tmp_path):
+    raw = Pictures(SAME)
+    split = ArraySplit("train", np.stack(raw.pictures), raw.labels, "here")
+    for crop in ("center", RANDOM):
+        keys = {"image_size": (8,), "crop": crop, "train": True}
+        found = sized(split, cache="disk", cache_path=str(tmp_path), **keys)
+        found.prepare(silent)
+        expected = sized(split, cache="none", **keys).read(np.arange(5), seeds(5))
+        assert np.array_equal(found.read(np.arange(5), seeds(5)), expected)
+    assert not list(tmp_path.iterdir())
+
+
+def test_images_that_vary_may_come_reduced():
+    raw = Pictures()
+    sized(raw, image_size=(10, 6), eval_crop=0.5).read(np.arange(1))
+    crop = "random_resized(0.25, 1.0, (1, 1))"
+    sized(raw, train=True, image_size=(10, 6), crop=crop).read(np.arange(1), seeds(1))
+    wide = "random_resized(0.5, 1.0, (0.25, 1))"
+    sized(raw, train=True, image_size=(10, 6), crop=wide).read(np.arange(1), seeds(1))
+    # Twice what it is resized to; what the smallest part, or twice what the mean one needs.
+    assert raw.asked == [(40, 24), (26, 16), (29, 17)]
+    raw = Pictures(SAME)
+    sized(raw, image_size=(2,)).read(np.arange(1))
+    assert raw.asked == [None]
 
 
 @pytest.mark.parametrize("shapes", [SAME, SHAPES], ids=["same", "varied"])
@@ -275,7 +333,7 @@ def test_fingerprints_say_what_was_made_of_the_data(no_room):
     ],
 )
 def test_a_bad_image_is_named(monkeypatch, keys, room, picture, said):
-    monkeypatch.setattr(sizes, "memory_limit", lambda: room)
+    monkeypatch.setattr(cache, "memory_limit", lambda: room)
     raw = Pictures(SAME)
     raw.pictures[2] = picture
     split = sized(raw, image_size=(8,), **keys)
@@ -295,15 +353,3 @@ def test_channels_are_checked_where_sizes_vary():
     raw.pictures[1] = np.zeros((3, 4, 1), np.uint8)
     with pytest.raises(DataError, match=r"example 1 of split train is 3x4x1, .* says 3x4x3"):
         sized(raw, image_size=(8,)).read(np.array([1]))
-
-
-def test_a_quarter_of_the_memory(monkeypatch, tmp_path):
-    """Of the machine's, or of the container's."""
-    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}
-    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(sizes, "_CGROUP_LIMITS", (str(tmp_path / "gone"), str(limit)))
-    assert sizes.memory_limit() == 1024000
-    for text, expected in (("max\n", 1024000), ("400000\n", 100000), (f"{2**63}\n", 1024000)):
-        limit.write_text(text)
-        assert sizes.memory_limit() == expected

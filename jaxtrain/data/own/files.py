@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jaxtrain.data.decode import decode
 from jaxtrain.data.listing import content_of
 from jaxtrain.data.own.found import identity
-from jaxtrain.data.split import RawSplit
+from jaxtrain.data.split import Identity, RawSplit
 from jaxtrain.errors import DataError, UsageError
 
 _THREADS: Final = 8
@@ -62,11 +62,19 @@ class FileSplit(RawSplit):
         """Its path, as the root's is given."""
         return os.path.join(self._root, self._paths[index])
 
-    def decode(self, index: int) -> NDArray[np.uint8]:
+    def identities(self) -> Sequence[Identity]:
+        """Path from the root; size and time of change of each file, and how it is decoded."""
+        how = f"{self.channels} {self._background}"
+        versions = (f"{size} {changed} {how}".encode() for size, changed in self._states().tolist())
+        return list(map(Identity, map(identity, self._paths), versions))
+
+    def decode(self, index: int, enough: tuple[int, int] | None = None) -> NDArray[np.uint8]:
         """Reads and decodes one image `[h, w, channels]`; see `RawSplit`."""
         path = self.file_of(index)
         try:
-            return decode(content_of(path), self.channels, background=self._background)
+            return decode(
+                content_of(path), self.channels, background=self._background, enough=enough
+            )
         except DataError as error:
             raise DataError(
                 f"{path}: {error}; mend or remove it, or set data.on_bad_file=skip"
@@ -84,28 +92,30 @@ class FileSplit(RawSplit):
         """
         crc = zlib.crc32(f"{self.channels} {self._background}".encode())
         crc = zlib.crc32(b"\0".join(map(identity, self._paths)), crc)
-        crc = zlib.crc32(self._sizes().astype("<i8").data, crc)
+        sizes = np.ascontiguousarray(self._states()[:, 0], "<i8")
+        crc = zlib.crc32(sizes.data, crc)
         return f"{zlib.crc32(self.labels.astype('<i4').data, crc):08x}"
 
-    def _sizes(self) -> NDArray[np.int64]:
-        """Bytes of each file."""
-        sizes = np.empty(self.size, np.int64)
+    def _states(self) -> NDArray[np.int64]:
+        """Bytes of each file and when it was changed, in nanoseconds since 1970, `[n, 2]`."""
+        states = np.empty((self.size, 2), np.int64)
 
         def look(start: int) -> None:
             for index in range(start, min(start + _CHUNK, self.size)):
                 try:
-                    sizes[index] = os.stat(self.file_of(index)).st_size
+                    status = os.stat(self.file_of(index))
+                    states[index] = status.st_size, status.st_mtime_ns
                 except (OSError, ValueError):  # ValueError: a NUL in a path
-                    sizes[index] = -1
+                    states[index] = -1
 
         with futures.ThreadPoolExecutor(_THREADS) as pool:
             for _ in pool.map(look, range(0, self.size, _CHUNK)):
                 pass
-        missing = np.flatnonzero(sizes < 0)
+        missing = np.flatnonzero(states[:, 0] < 0)
         if missing.size:
             raise UsageError(
                 f"{len(missing):,} of the {self.size:,} files of split {self.name} are not there, "
                 f"first {self.file_of(int(missing[0]))} ({self.origin}); put them back, or set "
                 "data.on_bad_file=skip"
             )
-        return sizes
+        return states

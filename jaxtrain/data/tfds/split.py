@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.data.decode import decode
-from jaxtrain.data.split import RawSplit
+from jaxtrain.data.split import Identity, RawSplit
 from jaxtrain.data.tfds.index import ShardIndex
 from jaxtrain.data.tfds.records import RecordFile, RecordFormat, features
 from jaxtrain.errors import DataError, one_line
@@ -92,10 +92,17 @@ class TfdsSplit(RawSplit):
 
         self._file = file
 
-    def decode(self, index: int) -> NDArray[np.uint8]:
+    def identities(self) -> Sequence[Identity]:
+        """Bytes and CRC-32C of each record, and which feature is the image."""
+        version = f"{self._feature.key} {self.channels}".encode()
+        pairs = zip(self._sizes.tolist(), self._checksums.tolist(), strict=True)
+        return [Identity(b"%d %d" % pair, version) for pair in pairs]
+
+    def decode(self, index: int, enough: tuple[int, int] | None = None) -> NDArray[np.uint8]:
         """Reads and decodes one image `[h, w, channels]`; see `RawSplit`.
 
-        As TensorFlow does it: alpha that is not wanted is dropped, and EXIF is not looked at.
+        As TensorFlow does it: alpha that is not wanted is dropped, EXIF is not looked at, and no
+        image is reduced.
         """
         part, record = int(self._part[index]), int(self._record[index])
         try:

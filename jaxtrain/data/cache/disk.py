@@ -1,0 +1,241 @@
+"""Decoded images on disk, shared by the processes of a machine and kept for later runs."""
+
+import collections
+import contextlib
+import errno
+import hashlib
+import importlib.metadata
+import math
+import os
+import random
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxtrain.data.cache import chunk
+from jaxtrain.data.cache.memory import Make
+from jaxtrain.data.split import Identity, Progress, RawSplit
+from jaxtrain.errors import UsageError
+from jaxtrain.files import expanded, is_bucket, user_cache
+
+# Images of a chunk, about: few enough that a new file costs little, and that all threads have work.
+_CHUNK: Final = 128
+_MOST_CHUNKS: Final = 2**14  # a process may map 65,530 files
+_SAMPLE: Final = 32  # images whose size stands for that of all
+_SPARE_BYTES: Final = 2**26
+_UNUSED_SECONDS: Final = 30 * 86_400
+_DECODERS: Final = ("pillow", "simplejpeg")
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class _Group(NamedTuple):
+    """The examples of a chunk.
+
+    Attributes:
+        number: of the chunk, from 0.
+        path: its file, whose name changes with any of them.
+        indices: in the order in which they lie there.
+    """
+
+    number: int
+    path: Path
+    indices: list[int]
+
+
+class Disk:
+    """Images in files, each with those of some examples, which a hash of their names chooses.
+
+    The name of a file is a digest of what it holds: which examples, in which state, made in which
+    way. So a changed example leads to another file, a new one changes one file, and processes that
+    want the same images use the same files, whatever else they read. Files that are not there are
+    made by `prepare`, by as many processes at once as want them, each in an order of its own.
+
+    Args:
+        folder: where the files are.
+        make: makes the image of an example.
+        raw: the examples.
+        how: what `make` does to an example.
+        shape: (height, width, channels) of every image; None: they vary.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        make: Make,
+        raw: RawSplit,
+        *,
+        how: str,
+        shape: tuple[int, int, int] | None,
+    ):
+        self._folder = folder
+        self._make = make
+        self._raw = raw
+        # Another version of a decoder may round in another way.
+        versions = [f"{name} {importlib.metadata.version(name)}" for name in _DECODERS]
+        self._how = f"{chunk.LAYOUT}; {how}; {', '.join(versions)}"
+        self._shape = shape
+        self._chunks: list[chunk.Chunk | None] = []
+        # Where each image is; nowhere until it is prepared.
+        self._chunk_of = np.empty(0, np.int32)
+        self._row_of = np.empty(0, np.int32)
+
+    def get(self, index: int) -> NDArray[np.uint8]:
+        """One image `[h, w, C]`, not writable; made anew where nothing has been prepared."""
+        number = self._chunk_of[index] if self._chunk_of.size else -1
+        whole = self._chunks[number] if number >= 0 else None
+        return self._make(index) if whole is None else whole.get(self._row_of[index])
+
+    def prepare(self, progress: Progress, rows: NDArray[np.int64] | None) -> None:
+        """Opens the files of some examples, and makes those that are not there.
+
+        Args:
+            progress: told how many images are there, of how many.
+            rows: indices of the examples; None: all.
+
+        Raises:
+            UsageError: there is no room for them, or the folder cannot be written.
+            DataError: an image cannot be made.
+        """
+        groups = self._groups(rows)
+        total = sum(len(group.indices) for group in groups)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            _clean(self._folder)
+            self._chunks = [None] * len(groups)
+            missing = [group for group in groups if not self._open(group)]
+            if missing:
+                self._check_room(missing)
+                self._build(missing, progress, total)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _groups(self, rows: NDArray[np.int64] | None) -> list[_Group]:
+        identities = self._raw.identities()
+        indices = range(len(identities)) if rows is None else np.unique(rows).tolist()
+        count = min(2 ** math.ceil(math.log2(max(len(indices) / _CHUNK, 1))), _MOST_CHUNKS)
+        parts: dict[int, list[tuple[Identity, int]]] = collections.defaultdict(list)
+        for index in indices:
+            key = hashlib.blake2b(identities[index].name, digest_size=8).digest()
+            parts[int.from_bytes(key) * count >> 64].append((identities[index], index))
+        self._chunk_of = np.full(len(identities), -1, np.int32)
+        self._row_of = np.zeros(len(identities), np.int32)
+        groups = []
+        for number, members in enumerate(parts.values()):
+            members.sort()
+            own = [index for _, index in members]
+            self._chunk_of[own] = number
+            self._row_of[own] = np.arange(len(own))
+            digest = hashlib.sha256(self._how.encode())
+            for identity, _ in members:
+                for text in identity:
+                    digest.update(len(text).to_bytes(8) + text)
+            path = self._folder / f"{digest.hexdigest()[:32]}{chunk.SUFFIX}"
+            groups.append(_Group(number, path, own))
+        return groups
+
+    def _open(self, group: _Group) -> bool:
+        """Whether the file of a group is there; its images are used from now on."""
+        whole = chunk.opened(group.path, len(group.indices))
+        if whole is None:
+            return False
+        with contextlib.suppress(OSError):  # of another user
+            os.utime(group.path)  # it is in use
+        self._chunks[group.number] = whole
+        return True
+
+    def _build(self, missing: list[_Group], progress: Progress, total: int) -> None:
+        missing = list(missing)
+        random.Random(os.urandom(8)).shuffle(missing)  # other processes have another order
+        done = total - sum(len(group.indices) for group in missing)
+        lock, stopped = threading.Lock(), threading.Event()
+
+        def images(group: _Group) -> Iterator[NDArray[np.uint8]]:
+            nonlocal done
+            for index in group.indices:
+                if stopped.is_set():
+                    raise futures.CancelledError
+                yield self._make(index)
+                with lock:
+                    done += 1
+                    progress("cache", done, total)
+
+        def build(group: _Group) -> None:
+            nonlocal done
+            if self._open(group):  # another process has made it by now
+                with lock:
+                    done += len(group.indices)
+                return
+            chunk.write(group.path, images(group))
+            if not self._open(group):
+                raise OSError(errno.EIO, "what was written cannot be read", str(group.path))
+
+        with futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            try:
+                for _ in pool.map(build, missing):
+                    pass
+            finally:
+                stopped.set()
+                pool.shutdown(cancel_futures=True)
+
+    def _check_room(self, missing: list[_Group]) -> None:
+        indices = [index for group in missing for index in group.indices]
+        if self._shape is None:
+            sample = indices[:: math.ceil(len(indices) / _SAMPLE)]
+            nbytes = sum(self._make(index).nbytes for index in sample) / len(sample)
+        else:
+            nbytes = math.prod(self._shape)
+        needed, free = nbytes * len(indices), shutil.disk_usage(self._folder).free
+        if needed + _SPARE_BYTES > free:
+            raise self._no_room(
+                f"the {len(indices):,} decoded images of split {self._raw.name} need about "
+                f"{needed / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free in {self._folder}"
+            )
+
+    def _no_room(self, said: str) -> UsageError:
+        return UsageError(
+            f"data.cache=disk: {said}; make room, set data.cache_path to a folder on another disk, "
+            "or set data.cache=memory"
+        )
+
+    def _unusable(self, error: OSError) -> UsageError:
+        if error.errno in _FULL:
+            return self._no_room(f"{self._folder} is full ({error.strerror})")
+        return UsageError(
+            f"data.cache=disk: {error.filename or self._folder} cannot be used: {error.strerror}; "
+            "set data.cache_path to a folder that can be written, or set data.cache=memory"
+        )
+
+
+def cache_folder(cache_path: str | None) -> Path:
+    """Where decoded images are kept: `data.cache_path`, else in the user's cache folder.
+
+    Raises:
+        UsageError: it is a bucket, or there is no such folder.
+    """
+    if cache_path is None:
+        cache = user_cache()
+        if cache is None:
+            raise UsageError(
+                "data.cache=disk: this user has no home folder; set data.cache_path to a folder"
+            )
+        return cache / "images"
+    if is_bucket(cache_path):
+        raise UsageError(f"data.cache_path={cache_path} is no local folder; set it to one")
+    return expanded(cache_path)
+
+
+def _clean(folder: Path) -> None:
+    """Removes what killed processes left, and images that no run has used for a month."""
+    now = time.time()
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process does the same
+            unused = path.suffix == chunk.SUFFIX and now - path.stat().st_mtime > _UNUSED_SECONDS
+            if unused or chunk.is_left(path, now):
+                path.unlink()

@@ -1,0 +1,128 @@
+"""Decoded images in this process's memory, each made at its first use."""
+
+import os
+import pathlib
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxtrain.data.split import Progress, in_threads
+
+Make = Callable[[int], NDArray[np.uint8]]  # an example's index to its image `[h, w, C]`
+
+# A run keeps two splits at most, and has to leave the other half of the memory to the model (on a
+# CPU), the batches, and what reads the files.
+_MEMORY_SHARE: Final = 4
+_CGROUP_LIMITS: Final = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+
+
+class Images(Protocol):
+    """Images by index. Threads may read at once."""
+
+    def get(self, index: int) -> NDArray[np.uint8]:
+        """One image `[h, w, C]`, not to be written to."""
+        ...
+
+    def prepare(self, progress: Progress, rows: NDArray[np.int64] | None) -> None:
+        """Does ahead what can be done ahead; as `Split.prepare`."""
+        ...
+
+
+def memory_limit() -> int:
+    """Bytes of decoded images that one split may keep: a quarter of what this process may use."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _CGROUP_LIMITS:  # of a container or a job
+        try:
+            sizes.append(int(pathlib.Path(path).read_text()))
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+    return min(sizes) // _MEMORY_SHARE
+
+
+class _AtFirstUse:
+    def prepare(self, progress: Progress, rows: NDArray[np.int64] | None) -> None:
+        """Nothing: what is read first takes no longer for it."""
+
+
+class Remade(_AtFirstUse):
+    """Images that are made whenever they are read.
+
+    Args:
+        make: makes one.
+    """
+
+    def __init__(self, make: Make):
+        self.get = make
+
+
+class All(_AtFirstUse):
+    """Images of one shape, with room for all of them.
+
+    Args:
+        make: makes one.
+        size: how many there are.
+        shape: (height, width, channels).
+    """
+
+    def __init__(self, make: Make, size: int, shape: tuple[int, int, int]):
+        self._make = make
+        self._images = np.empty((size, *shape), np.uint8)  # takes memory where it is written
+        self._there = np.zeros(size, bool)
+
+    def get(self, index: int) -> NDArray[np.uint8]:
+        """A view of one image."""
+        if not self._there[index]:
+            self._images[index] = self._make(index)
+            self._there[index] = True  # last: another thread looks here first
+        image: NDArray[np.uint8] = self._images[index]
+        return image
+
+    def read(self, indices: NDArray[np.integer]) -> NDArray[np.uint8]:
+        """Copies of some, uint8 `[n, h, w, C]`."""
+        self._fill(indices)
+        images: NDArray[np.uint8] = self._images[indices]
+        return images
+
+    def all(self) -> NDArray[np.uint8]:
+        """All of them, uint8 `[size, h, w, C]`; not copied."""
+        in_threads(self._fill, len(self._images))
+        return self._images
+
+    def _fill(self, indices: NDArray[np.integer]) -> None:
+        for index in indices[~self._there[indices]].tolist():
+            self.get(index)
+
+
+class Some(_AtFirstUse):
+    """Images of any sizes, as many of them as there is room for: those that are read first.
+
+    Args:
+        make: makes one.
+        size: how many there are.
+        room: bytes that may be kept.
+    """
+
+    def __init__(self, make: Make, size: int, room: int):
+        self._make = make
+        self._images: list[NDArray[np.uint8] | None] = [None] * size
+        self._room = room
+        self._lock = threading.Lock()
+
+    def get(self, index: int) -> NDArray[np.uint8]:
+        """One image."""
+        image = self._images[index]
+        if image is not None:
+            return image
+        image = self._make(index)
+        with self._lock:
+            if self._images[index] is None and image.nbytes <= self._room:
+                self._room -= image.nbytes
+                # A part of something larger would keep all of that.
+                self._images[index] = image if image.base is None else image.copy()
+        return image
