@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxtrain import data, evaluation, predictor, provenance, workdir
 from jaxtrain.config import Config, EvalRequest, apply_overrides, difference
+from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.errors import UsageError
 from jaxtrain.evaluation import Evaluator, Results
 from jaxtrain.parallel.mesh import check_processes, within_memory
@@ -67,8 +68,9 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
             results, metrics = _results(model, split, config, _task(request, model), console)
         console.evaluation(model.step, split.name, metrics)
         if request.has_other_data:
-            size = "x".join(map(str, split.image_shape))
-            console.message(f"on other data than the run's, brought to {size}: {split.origin}")
+            size = shape_text(split.image_shape)
+            how = f"brought to {size}" if is_image(split.image_shape) else size
+            console.message(f"on other data than the run's, {how}: {split.origin}")
         result = {
             "status": "evaluated",
             "step": model.step,

@@ -26,7 +26,7 @@ from jaxtrain.predictor import Restored
 from jaxtrain.report import Console, open_console, preparing
 from jaxtrain.tasks import Outputs
 
-# Training images that quantization measures activations on.
+# Training examples that quantization measures activations on.
 _CALIBRATION_EXAMPLES: Final = 512
 # A batch of one, one that no accelerator likes, and a large one; no larger than the examples.
 _BATCHES: Final = (1, 3, 256)
@@ -208,7 +208,7 @@ class _Work:
         """How far an export is from the checkpoint, at each size of its batches."""
         softmax = jax.jit(jax.nn.softmax)
 
-        def expected(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        def expected(images: NDArray[Any]) -> NDArray[np.float32]:
             # An accelerator would round the products of float32 numbers, which others do not.
             with jax.default_matmul_precision("highest"):
                 logits = self.model.logits(images)
@@ -271,8 +271,8 @@ def _nan_last(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def _calibration(model: Restored, config: Config) -> NDArray[np.uint8]:
-    """Training images, spread over the split, as they are evaluated."""
+def _calibration(model: Restored, config: Config) -> NDArray[Any]:
+    """Training examples, spread over the split, as they are evaluated."""
     split = predictor.open_split(model, config.data, config.data.train_split)
     return split.read(_spread(split.size, min(_CALIBRATION_EXAMPLES, split.size)))
 

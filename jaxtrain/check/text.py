@@ -12,6 +12,7 @@ from jaxtrain.check.layout import (
     split_text,
 )
 from jaxtrain.config import CheckRequest
+from jaxtrain.data import examples
 from jaxtrain.report import sparkline
 from jaxtrain.setup import Run
 
@@ -47,32 +48,33 @@ def report_lines(run: Run, report: Report) -> list[str]:
     steps, model = report["steps"], report["model"]
     schedule = report["schedule"]
     rates = [point["rate"] for point in schedule["points"]]
-    lines = _data_lines(run, report)
+    noun = "image" if examples.is_image(run.image_shape) else "example"
+    lines = _data_lines(run, report, noun)
     lines += [
         field(
             "steps",
-            f"{steps['total']:,} of {run.plan.batch_size} images, {setup.epochs_text(run)} of "
+            f"{steps['total']:,} of {run.plan.batch_size} {noun}s, {setup.epochs_text(run)} of "
             f"{steps['per_epoch']:g} steps; {counted(steps['evaluations'], 'evaluation')}, "
             f"{counted(steps['checkpoints'], 'checkpoint')}",
         ),
-        field("evaluation", _evaluation(report["evaluation"])),
+        field("evaluation", _evaluation(report["evaluation"], noun)),
         field("schedule", f"{run.config.schedule.name} {sparkline(rates, len(rates))}"),
         field("", "first {first:g}, highest {highest:g}, last {last:g}".format(**schedule)),
         *_layer_lines(model["layers"]),
         field(
             "model",
             f"{run.config.model.name}: {model['parameters']:,} parameters, "
-            f"{model['flops_per_image']:,} FLOPs an image",
+            f"{model['flops_per_image']:,} FLOPs an {noun}",
         ),
         field(
             "memory",
             "parameters {parameters:,} bytes, other variables {other_variables:,}, optimizer "
             "{optimizer:,}, on each device; activations unknown".format(**report["memory"]),
         ),
-        field("devices", _devices(report["devices"])),
+        field("devices", _devices(report["devices"], noun)),
     ]
     if report["hosts"]["count"] > 1:
-        lines.append(field("hosts", _hosts(report["hosts"], run.plan.batch_size)))
+        lines.append(field("hosts", _hosts(report["hosts"], run.plan.batch_size, noun)))
     if run.mesh.size > 1:
         lines += _layout_lines(report)
     if "batch" in report:
@@ -80,10 +82,10 @@ def report_lines(run: Run, report: Report) -> list[str]:
     return lines
 
 
-def _data_lines(run: Run, report: Report) -> list[str]:
+def _data_lines(run: Run, report: Report, noun: str) -> list[str]:
     names = list(report["data"])
     first = next(iter(report["data"].values()))
-    shape = "x".join(map(str, first["image_shape"]))
+    shape = examples.shape_text(first["image_shape"])
     sizes = ", ".join(f"{report['data'][name]['examples']:,} {name}" for name in names)
     classes = run.dataset.class_names
     lines = [field("data", f"{run.config.data.source}: {sizes}; {shape}; {len(classes)} classes")]
@@ -91,7 +93,7 @@ def _data_lines(run: Run, report: Report) -> list[str]:
     if len(classes) > _LISTED_CLASSES:
         for name in names:
             counts = report["data"][name]["per_class"]
-            lines.append(field("", f"{name}: {min(counts):,} to {max(counts):,} images a class"))
+            lines.append(field("", f"{name}: {min(counts):,} to {max(counts):,} {noun}s a class"))
         return lines
     width = max(len("class"), *map(len, classes))
     lines.append(field("", f"{'class':<{width}}" + "".join(f"{name:>12}" for name in names)))
@@ -102,7 +104,7 @@ def _data_lines(run: Run, report: Report) -> list[str]:
 
 
 def _layer_lines(layers: list[Report]) -> list[str]:
-    """The layers that hold parameters, for one image."""
+    """The layers that hold parameters, for one example."""
     rows = [
         (
             layer["name"],
@@ -117,10 +119,10 @@ def _layer_lines(layers: list[Report]) -> list[str]:
     return [field("", line) for line in table(rows, "<<<>>")]
 
 
-def _evaluation(evaluation: Report) -> str:
+def _evaluation(evaluation: Report, noun: str) -> str:
     batches = evaluation["batches"]
     text = (
-        f"{counted(evaluation['examples'], 'image')} in {batches:,} "
+        f"{counted(evaluation['examples'], noun)} in {batches:,} "
         f"batch{'' if batches == 1 else 'es'} of {evaluation['rows']:,}"
     )
     if evaluation["padding"]:
@@ -128,10 +130,10 @@ def _evaluation(evaluation: Report) -> str:
     return text
 
 
-def _devices(devices: Report) -> str:
+def _devices(devices: Report, noun: str) -> str:
     axes = ", ".join(f"{axis}={size}" for axis, size in devices["mesh"].items() if size > 1)
     mesh = f" ({axes})" if axes else ""
-    text = f"{devices['count']:,}{mesh}: {devices['rows_each']:,} images a step on each"
+    text = f"{devices['count']:,}{mesh}: {devices['rows_each']:,} {noun}s a step on each"
     if devices["accumulate"] > 1:
         text += f", in {devices['accumulate']} parts one after the other"
     if devices["steps_per_call"] > 1:
@@ -139,11 +141,11 @@ def _devices(devices: Report) -> str:
     return text
 
 
-def _hosts(hosts: Report, batch_size: int) -> str:
+def _hosts(hosts: Report, batch_size: int, noun: str) -> str:
     rows = [f"{count:,}" for count in sorted(set(hosts["rows"]))]
     text = (
         f"{hosts['count']:,} of {counted(hosts['devices_each'], 'device')}: "
-        f"{' or '.join(rows)} of a step's {batch_size:,} images on each"
+        f"{' or '.join(rows)} of a step's {batch_size:,} {noun}s on each"
     )
     if sum(hosts["rows"]) > batch_size:
         text += ", some on several"
