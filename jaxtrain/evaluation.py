@@ -128,7 +128,8 @@ def summary(task: Task, split: data.Split, results: Results) -> dict[str, Any]:
             f"{len(results['finite'])} examples of split {split.name!r}, first for "
             f"example {bad[0]}; this evaluation was not recorded"
         )
-    return task.summary(results)
+    left_out = {"left_out": len(split.left_out)} if split.left_out else {}
+    return task.summary(results) | left_out
 
 
 def score(

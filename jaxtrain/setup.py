@@ -88,12 +88,15 @@ class Run:
         return compiled(seed=np.uint32(self.config.seed))
 
 
-def build(config: Config, mesh: AnyMesh | None = None) -> Run:
+def build(
+    config: Config, mesh: AnyMesh | None = None, progress: data.Progress = data.silent
+) -> Run:
     """Checks a config against its data, its model and the devices.
 
     Args:
         config: the resolved config.
         mesh: the devices to check for; None: those of all processes, as `parallel.mesh` says.
+        progress: told how far it is where the data takes long; called from threads.
 
     Raises:
         UsageError: an unknown name, a key that nothing reads, missing or bad data, a mesh that
@@ -103,7 +106,7 @@ def build(config: Config, mesh: AnyMesh | None = None) -> Run:
     if mesh is None:
         mesh = build_mesh(config.parallel.mesh, all_devices())
     _check_mode(config, mesh)
-    dataset = data.open_dataset(config.data)
+    dataset = data.open_dataset(config.data, progress)
     sampler = data.Sampler(dataset.train.size, config.train.batch_size, config.seed)
     run_plan = build_plan(config, dataset.train.size)
     image_shape = dataset.train.image_shape

@@ -56,6 +56,7 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
         check_processes(everybody.count)
         with preparing(shown=everybody.is_first) as progress:
             run = setup.build(config, progress=progress)
+            run.dataset.prepare(progress)
         known = {f"the {role} split's checksum": x for role, x in run.fingerprints.items()}
         known["the classes"] = repr(run.dataset.class_names)
         known |= {

@@ -6,31 +6,36 @@ examples a batch holds, `load` reads batches ahead in threads. `list_inputs` fin
 does so on its own.
 """
 
-from jaxtrain.data.dataset import Dataset, eval_split_name, open_dataset, open_split
+from jaxtrain.data.dataset import Dataset, open_dataset, open_split
 from jaxtrain.data.inputs import Inputs, list_inputs
 from jaxtrain.data.loading import Batch, IndexBatches, load
 from jaxtrain.data.sampler import Sampler, eval_indices
-from jaxtrain.data.sources import SOURCES
-from jaxtrain.data.split import ArraySplit, RawSplit, Split, Subset
+from jaxtrain.data.scan import Scan, scan
+from jaxtrain.data.sources import FILE_SOURCES, SOURCES
+from jaxtrain.data.split import ArraySplit, Progress, RawSplit, Split, Subset, silent
 from jaxtrain.data.statistics import Statistics, statistics
 
 __all__ = [
+    "FILE_SOURCES",
     "SOURCES",
     "ArraySplit",
     "Batch",
     "Dataset",
     "IndexBatches",
     "Inputs",
+    "Progress",
     "RawSplit",
     "Sampler",
+    "Scan",
     "Split",
     "Statistics",
     "Subset",
     "eval_indices",
-    "eval_split_name",
     "list_inputs",
     "load",
     "open_dataset",
     "open_split",
+    "scan",
+    "silent",
     "statistics",
 ]

@@ -42,6 +42,11 @@ class Dataset:
         splits = {split.name: split.left_out for split in (self.train, self.eval)}
         return {name: files for name, files in splits.items() if files}
 
+    def prepare(self, progress: Progress) -> None:
+        """Makes what is to be kept on disk; see `Split.prepare`."""
+        for split in (self.train, self.eval):
+            split.prepare(progress)
+
     @property
     def num_classes(self) -> int:
         """Number of classes; every label of both splits is below it."""

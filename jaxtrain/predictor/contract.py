@@ -39,13 +39,19 @@ class Predictor(Protocol):
         """
 
 
-def open_split(model: Predictor, config: DataConfig, name: str) -> data.Split:
+def open_split(
+    model: Predictor,
+    config: DataConfig,
+    name: str | None,
+    progress: data.Progress = data.silent,
+) -> data.Split:
     """Examples for a model, brought to the size of those that it was trained on.
 
     Args:
         model: the model.
         config: where the examples are.
-        name: the split's.
+        name: the split's; None: the one that training was evaluated on.
+        progress: told how far it is where the data takes long; called from threads.
 
     Raises:
         UsageError: they cannot be brought to that size, or are of other classes.
@@ -55,7 +61,10 @@ def open_split(model: Predictor, config: DataConfig, name: str) -> data.Split:
         sized = dataclasses.replace(
             config, image_size=model.image_shape[:2], eval_crop=model.config.data.eval_crop
         )
-    split = data.open_split(sized, name, model.class_names)
+        if config.source in data.FILE_SOURCES:
+            background = model.config.data.background
+            sized = dataclasses.replace(sized, channels=model.image_shape[2], background=background)
+    split = data.open_split(sized, name, model.class_names, progress)
     if split.image_shape != model.image_shape:
         raise UsageError(
             f"split {split.name!r} has {_examples_text(split.image_shape)}, but the model was "
