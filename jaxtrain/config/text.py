@@ -74,7 +74,8 @@ def parse_number(text: str) -> Any:
 
 def _parse(key: Key, text: str) -> Any:
     """The natural reading of `text`; where there is none the text, which `check_value` refuses."""
-    if text in ("None", "none"):
+    # A name that must be given may be none, as of `data.cache`.
+    if text == "None" or (text == "none" and (key.optional or key.kind is not str)):
         return None
     if key.kind in (int, float):
         return parse_number(text)

@@ -20,6 +20,7 @@ MEANT = [
     ("train.batch_size", "1.0", 1),
     ("train.batch_size", "1_000", 1000),
     ("data.holdout", "none", None),
+    ("data.cache", "none", "none"),
     ("model.mlp.hidden_sizes", "512,256", (512, 256)),
     ("model.mlp.hidden_sizes", "(512,256)", (512, 256)),
     ("model.mlp.hidden_sizes", "[512, 256]", (512, 256)),
