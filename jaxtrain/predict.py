@@ -121,7 +121,9 @@ class _Answers:
         self.unreadable = 0
         self.not_finite = 0
         self._first = {"unreadable": "", "not_finite": ""}
-        self._images = inputs.batches(batch_size, model.image_shape, model.config.data.eval_crop)
+        config = model.config.data
+        background = data.rgb(config.background)
+        self._images = inputs.batches(batch_size, model.image_shape, config.eval_crop, background)
         self._inputs = inputs
         self._batch_size = batch_size
         self._top_k = top_k

@@ -7,6 +7,7 @@ does so on its own.
 """
 
 from jaxtrain.data.dataset import Dataset, open_dataset, open_split
+from jaxtrain.data.decode import rgb
 from jaxtrain.data.inputs import Inputs, list_inputs
 from jaxtrain.data.loading import Batch, IndexBatches, load
 from jaxtrain.data.sampler import Sampler, eval_indices
@@ -35,6 +36,7 @@ __all__ = [
     "load",
     "open_dataset",
     "open_split",
+    "rgb",
     "scan",
     "silent",
     "statistics",

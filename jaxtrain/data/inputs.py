@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,11 @@ class Inputs:
         return sum(map(len, self._groups))
 
     def batches(
-        self, size: int, image_shape: tuple[int, ...], eval_crop: float
+        self,
+        size: int,
+        image_shape: tuple[int, ...],
+        eval_crop: float,
+        background: tuple[int, int, int],
     ) -> Iterator[ahead.ImageBatch]:
         """The examples, decoded and brought to one shape as in evaluation, ahead of the caller.
 
@@ -55,6 +59,7 @@ class Inputs:
             size: examples of a batch; the last one may have fewer.
             image_shape: (height, width, channels) of every image, or (features,).
             eval_crop: share of the shorter side that the centre crop keeps.
+            background: colour behind transparent images.
 
         Raises:
             UsageError: there are features where images are wanted, or images for features, or an
@@ -65,10 +70,11 @@ class Inputs:
 
         def example(group: "_Group", index: int) -> NDArray[Any]:
             if not is_image(image_shape):
-                return group.read(index, image_shape[-1], None)
+                return group.read(index, _Wanted(image_shape[-1], background, None))
             sides = image_shape[0], image_shape[1]
             enough = crops.enough_for_center(sides, eval_crop)
-            return crops.center(group.read(index, image_shape[-1], enough), sides, eval_crop)
+            wanted = _Wanted(image_shape[2], background, enough)
+            return crops.center(group.read(index, wanted), sides, eval_crop)
 
         examples = (
             (group.name(index), functools.partial(example, group, index))
@@ -78,11 +84,19 @@ class Inputs:
         return ahead.read_ahead(examples, size, image_shape)
 
 
+class _Wanted(NamedTuple):
+    """How image files are decoded; see `decode`."""
+
+    channels: int
+    background: tuple[int, int, int]
+    enough: tuple[int, int] | None
+
+
 class _Group(Protocol):
     def __len__(self) -> int: ...
     def name(self, index: int) -> str: ...
     def check(self, image_shape: tuple[int, ...]) -> None: ...
-    def read(self, index: int, channels: int, enough: tuple[int, int] | None) -> NDArray[Any]: ...
+    def read(self, index: int, wanted: "_Wanted") -> NDArray[Any]: ...
 
 
 class _Files:
@@ -104,8 +118,13 @@ class _Files:
                 f"a .npy file of numbers [N, {image_shape[0]}]"
             )
 
-    def read(self, index: int, channels: int, enough: tuple[int, int] | None) -> NDArray[np.uint8]:
-        return decode(content_of(self.paths[index]), channels, enough=enough)
+    def read(self, index: int, wanted: "_Wanted") -> NDArray[np.uint8]:
+        return decode(
+            content_of(self.paths[index]),
+            wanted.channels,
+            background=wanted.background,
+            enough=wanted.enough,
+        )
 
 
 class _Array:
@@ -139,7 +158,7 @@ class _Array:
                 f"but the model takes {image_shape[-1]} channels; convert them"
             )
 
-    def read(self, index: int, channels: int, enough: tuple[int, int] | None) -> NDArray[Any]:
+    def read(self, index: int, wanted: "_Wanted") -> NDArray[Any]:
         values: NDArray[Any] = self._opened()[index]
         if is_image(self._shape[1:]):
             return values

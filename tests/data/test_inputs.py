@@ -26,6 +26,9 @@ from jaxtrain.errors import DataError, UsageError
 SHAPE = (4, 5, 3)
 
 
+BLACK = (0, 0, 0)
+
+
 def picture(identity, shape=SHAPE):
     """Tells its identity, up to 65535, in every pixel."""
     image = np.zeros(shape, np.uint8)
@@ -52,7 +55,7 @@ def here(tmp_path, monkeypatch):
 def names(*words, stdin=b""):
     """What the words name, in order; read as well, but not looked at."""
     inputs = list_inputs(words, io.BytesIO(stdin))
-    found = [name for batch in inputs.batches(3, SHAPE, 1.0) for name in batch.names]
+    found = [name for batch in inputs.batches(3, SHAPE, 1.0, BLACK) for name in batch.names]
     assert len(inputs) == len(found)
     return found
 
@@ -77,7 +80,7 @@ def test_words_of_all_kinds_come_in_their_order(here, idx):
         io.BytesIO(b"listed.png\n"),
     )
     assert len(inputs) == 9
-    batches = list(inputs.batches(4, SHAPE, 1.0))
+    batches = list(inputs.batches(4, SHAPE, 1.0, BLACK))
     assert [len(batch.names) for batch in batches] == [4, 4, 1]
     assert [name for batch in batches for name in batch.names] == [
         "z.png",
@@ -95,7 +98,7 @@ def test_words_of_all_kinds_come_in_their_order(here, idx):
     assert images.dtype == np.uint8
     assert identities(images) == [1, 2, 3, 4, 5, 6, 7, 8, 1]
     assert not any(batch.errors for batch in batches)
-    assert np.array_equal(next(inputs.batches(9, SHAPE, 1.0)).images, images)  # once more
+    assert np.array_equal(next(inputs.batches(9, SHAPE, 1.0, BLACK)).images, images)  # once more
 
 
 def test_a_folder_holds_what_is_called_an_image_at_any_depth(here):
@@ -127,7 +130,7 @@ def test_links_are_followed_but_not_round(here):
     found = names("top")
     own = ["b.png", "c.png", "dangling.png", "e.png", "linked/a.png", "up/apart/a.png"]
     assert found == [f"top/{name}" for name in own]
-    (batch,) = list_inputs(["top"], None).batches(99, SHAPE, 1.0)
+    (batch,) = list_inputs(["top"], None).batches(99, SHAPE, 1.0, BLACK)
     assert batch.errors == {
         2: "the file cannot be read: No such file or directory",
         3: "the file is no regular one",
@@ -171,7 +174,7 @@ def test_a_list_on_stdin(here):
     np.save("rows.npy", np.stack([picture(4), picture(5)]))
     assert names("-", stdin=b"rows.npy") == ["rows.npy[0]", "rows.npy[1]"]
     assert names("-", stdin=b"\xff.png") == ["\udcff.png"]
-    (batch,) = list_inputs(["-"], io.BytesIO(b"gone*.png\na.png\n")).batches(9, SHAPE, 1.0)
+    (batch,) = list_inputs(["-"], io.BytesIO(b"gone*.png\na.png\n")).batches(9, SHAPE, 1.0, BLACK)
     assert batch.errors == {0: "the file cannot be read: No such file or directory"}
     assert batch.names == ["gone*.png", "a.png"]
     for content in (b"", b"\n\r\n", b"\0"):
@@ -237,11 +240,11 @@ def test_rows_of_arrays_by_content(here, idx, pack, channels):
     np.save("f.npy", np.asfortranarray(stored))
     inputs = list_inputs(["x", "y", "f.npy"], None)
     assert len(inputs) == 21
-    batches = list(inputs.batches(4, (4, 5, channels), 1.0))
+    batches = list(inputs.batches(4, (4, 5, channels), 1.0, BLACK))
     assert batches[2].names == ["y[1]", "y[2]", "y[3]", "y[4]"]
     assert np.array_equal(np.concatenate([batch.images for batch in batches]), [*images] * 3)
     with pytest.raises(UsageError, match=rf"x holds 7 .* of 4x5 and {channels} channels, but the"):
-        inputs.batches(4, (4, 5, 4), 1.0)
+        inputs.batches(4, (4, 5, 4), 1.0, BLACK)
 
 
 @pytest.mark.parametrize("dtype", ["f4", ">f8", "f2", "i8", "u1"])
@@ -249,7 +252,7 @@ def test_rows_of_features(here, dtype):
     features = np.arange(21).reshape(7, 3).astype(dtype)
     np.save("x.npy", features)
     np.save("y.npy", np.asfortranarray(features))
-    batches = list(list_inputs(["x.npy", "y.npy"], None).batches(4, (3,), 1.0))
+    batches = list(list_inputs(["x.npy", "y.npy"], None).batches(4, (3,), 1.0, BLACK))
     assert batches[1].names == ["x.npy[4]", "x.npy[5]", "x.npy[6]", "y.npy[0]"]
     found = np.concatenate([batch.images for batch in batches])
     assert found.dtype == np.float32
@@ -260,7 +263,7 @@ def test_features_that_are_no_numbers_are_errors_of_their_row(here):
     features = np.ones((4, 3))
     features[0, 2], features[2, 1] = np.nan, 1e39
     np.save("x.npy", features)
-    (batch,) = list_inputs(["x.npy"], None).batches(9, (3,), 1.0)
+    (batch,) = list_inputs(["x.npy"], None).batches(9, (3,), 1.0, BLACK)
     assert batch.errors == {
         0: "feature 2 is nan, which is no finite float32",
         2: "feature 1 is 1e+39, which is no finite float32",
@@ -279,7 +282,7 @@ def test_images_and_features_are_told_apart(here):
         ("features.npy", SHAPE, "holds 2 examples of 3 features, but the model takes 4x5x3; give "),
     ):
         with pytest.raises(UsageError, match=re.escape(said)):
-            list_inputs([name], None).batches(9, shape, 1.0)
+            list_inputs([name], None).batches(9, shape, 1.0, BLACK)
 
 
 @settings(deadline=None, max_examples=25)
@@ -300,7 +303,7 @@ def test_bad_images_are_zeros_and_the_rest_goes_on_in_order(tmp_path_factory, ki
             path.write_bytes(path.read_bytes()[:-25])
         words.append(str(path))
         expected.append(0 if kind == "bad" else identity)
-    batches = list(list_inputs(words, None).batches(size, SHAPE, 1.0))
+    batches = list(list_inputs(words, None).batches(size, SHAPE, 1.0, BLACK))
     assert [len(batch.names) for batch in batches[:-1]] == [size] * (len(batches) - 1)
     assert [each for batch in batches for each in identities(batch.images)] == expected
     for batch in batches:
@@ -317,10 +320,10 @@ def test_sizes_are_those_of_evaluation(here):
         Image.fromarray(image).save(f"{number}.png")
     np.save("a.npy", images[0][None])
     words = [*(f"{number}.png" for number in range(len(images))), "a.npy"]
-    (batch,) = list_inputs(words, None).batches(9, (16, 24, 3), 0.875)
+    (batch,) = list_inputs(words, None).batches(9, (16, 24, 3), 0.875, BLACK)
     expected = [crops.center(image, (16, 24), 0.875) for image in [*images, images[0]]]
     assert np.array_equal(batch.images, expected)
-    grey = next(list_inputs(words[:1], None).batches(1, (16, 24, 1), 1.0)).images
+    grey = next(list_inputs(words[:1], None).batches(1, (16, 24, 1), 1.0, BLACK)).images
     encoded = (here / "0.png").read_bytes()
     assert np.array_equal(grey[0], crops.center(decode(encoded, 1), (16, 24), 1.0))
 
@@ -331,7 +334,7 @@ def test_a_file_that_cannot_be_an_image(here):
     (here / "notes.txt").write_text("not an image")
     (here / "empty.png").touch()
     inputs = list_inputs(["video.jpg", "notes.txt", "empty.png"], None)
-    (batch,) = inputs.batches(9, SHAPE, 1.0)
+    (batch,) = inputs.batches(9, SHAPE, 1.0, BLACK)
     assert sorted(batch.errors) == [0, 1, 2]
     assert batch.errors[0].startswith("the file has 1,073,741,825 bytes, more than the 1,073,741,8")
     assert batch.errors[1].startswith("the image is no JPEG, PNG, WebP, BMP, TIFF or GIF")
@@ -453,7 +456,7 @@ def test_the_packed_mnist():
     path = Path(idx_format.__file__).parent / "mnist/t10k-images-idx3-ubyte.gz"
     inputs = list_inputs([str(path)], None)
     assert len(inputs) == 10_000
-    first = next(inputs.batches(10, (28, 28, 1), 1.0))
+    first = next(inputs.batches(10, (28, 28, 1), 1.0, BLACK))
     assert first.names[9] == f"{path}[9]"
     assert np.array_equal(first.images, idx_format.read_images(path)[:10])
 
@@ -480,7 +483,14 @@ def test_more_arrays_than_a_process_may_open(tmp_path):
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 60, hard))
     try:
         inputs = list_inputs([str(tmp_path / "*.npy")], None)
-        found = [batch.images[:, 0, 0, 0] for batch in inputs.batches(7, (2, 2, 1), 1.0)]
+        found = [batch.images[:, 0, 0, 0] for batch in inputs.batches(7, (2, 2, 1), 1.0, BLACK)]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert np.concatenate(found).tolist() == [index % 256 for index in range(300)]
+
+
+@pytest.mark.parametrize("background", [BLACK, (255, 255, 255), (10, 20, 30)])
+def test_transparent_images_lie_on_the_background_of_training(here, background):
+    Image.fromarray(np.zeros((4, 5, 4), np.uint8)).save("clear.png")
+    (batch,) = list_inputs(["clear.png"], None).batches(1, (4, 5, 3), 1.0, background)
+    assert (batch.images == np.array(background, np.uint8)).all()
