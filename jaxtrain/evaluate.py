@@ -61,6 +61,7 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
         model = _model(stored, request, config, console, everybody)
         with preparing(shown=everybody.is_first) as progress:
             split = predictor.open_split(model, config.data, _split_name(request, config), progress)
+            split.prepare(progress)
         known = {"the step": str(model.step), "the split's checksum": split.fingerprint}
         everybody.agree("the processes", known)
         console.message(f"evaluating {_what(model)} on {split.size:,} examples of {split.name!r}")
