@@ -53,9 +53,9 @@ def test_the_workdir_is_the_one_that_the_first_command_prints() -> None:
     assert found == {str(default_path("mnist_mlp", config))}
 
 
-def test_own_data_and_own_modules(tmp_path: Path) -> None:
+def test_own_modules(tmp_path: Path) -> None:
     """The files and the commands of that section, as they stand."""
-    text = section("Your own data and model")
+    text = section("Your own model")
     files = re.findall(r"`(\w+\.py)`[:.]\n\n```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert [name for name, _ in files] == ["make_waves.py", "my_models.py", "waves.py"]
     for name, content in files:
