@@ -69,6 +69,19 @@ def test_the_step_sees_the_examples(cache, devices):
         assert np.array_equal(batch.row, np.arange(8))
 
 
+@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize("cache", ["device", "memory"])
+def test_the_step_sees_features_as_float32(cache, devices):
+    features = np.random.RandomState(0).normal(size=(21, 3)) * [1, 1e6, 1e-6]
+    examples = data.ArraySplit("train", features, TRAIN.labels, "here")
+    indices = data.eval_indices(21, 8)
+    for batch, each in zip(seen(examples, cache, indices, devices), indices, strict=True):
+        assert batch.image.dtype == np.float32
+        real = each >= 0
+        assert np.array_equal(batch.image[real], features[each[real]].astype(np.float32))
+        assert np.array_equal(batch.label[real], TRAIN.labels[each[real]])
+
+
 def test_what_is_random_to_read_is_never_on_the_device():
     random = sized(Files(), crop="random_resized")
     part = data.Subset("part", random, np.arange(5))

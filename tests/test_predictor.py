@@ -1,28 +1,34 @@
 """The model of a checkpoint, as the other verbs use it."""
 
+import dataclasses
+import re
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import data_mesh
 
-from jaxtrain import models, state
+from jaxtrain import data, models, state
 from jaxtrain.config import from_dict
+from jaxtrain.config.schema import DataConfig
+from jaxtrain.errors import UsageError
 from jaxtrain.parallel.mesh import on_mesh, replicated
-from jaxtrain.predictor import Restored
+from jaxtrain.predictor import Restored, open_split
 from jaxtrain.predictor.restored import apply
 from jaxtrain.step import Normalise
 
 SHAPE = (5, 4, 3)
 
 
-def restored(devices: int, dtype: str = "float32") -> Restored:
+def restored(devices: int, dtype: str = "float32", shape: tuple[int, ...] = SHAPE) -> Restored:
     """An MLP of three classes, the same for every number of devices."""
     values = {"dtype": dtype, "mlp": {"hidden_sizes": (8,)}}
     config = from_dict({"train": {"steps": 1}, "model": values})
     model = models.build(config.model, 3)
     mesh = data_mesh(jax.devices()[:devices])
-    variables = state.init_model(model, jnp.uint32(0), SHAPE)
+    variables = state.init_model(model, jnp.uint32(0), shape)
     return Restored(
         model=model,
         normalise=Normalise((0.5,), (0.25,)),
@@ -30,7 +36,7 @@ def restored(devices: int, dtype: str = "float32") -> Restored:
         abstract=on_mesh(jax.eval_shape(lambda: variables), mesh),
         mesh=mesh,
         class_names=("a", "b", "c"),
-        image_shape=SHAPE,
+        image_shape=shape,
         step=1,
         config=config,
         directory=None,
@@ -71,3 +77,46 @@ def test_a_source_computes_in_the_dtype_that_a_format_needs() -> None:
     program = str(jax.make_jaxpr(rounded.apply)(rounded.variables, images(2)))
     assert "bf16" in program
     assert "bf16" not in str(jax.make_jaxpr(exact.apply)(exact.variables, images(2)))
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_features_stay_floats(devices: int) -> None:
+    predictor = restored(devices, shape=(2,))
+    features = np.array([[300.5, -2.25], [0.125, 1e6], [7, 8]], np.float32)
+    found = predictor.logits(features)
+    variables = jax.device_get(predictor.variables)
+    expected = apply(predictor.model, predictor.normalise, variables, features)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    source = predictor.source(None, lambda: features)
+    assert (source.input, source.dtype) == ("features", np.float32)
+    assert restored(1).source(None, lambda: images(1)).input == "image"
+
+
+def test_examples_of_another_kind_are_named(tmp_path: Path) -> None:
+    labels = np.array([0, 1, 2])
+    np.savez(tmp_path / "features.npz", x_test=np.zeros((3, 2)), y_test=labels)
+    np.savez(tmp_path / "images.npz", x_test=np.zeros((3, 5, 4, 3), np.uint8), y_test=labels)
+    config = DataConfig(source="arrays")
+
+    def opened(shape: tuple[int, ...], name: str) -> data.Split:
+        there = dataclasses.replace(config, path=str(tmp_path / name))
+        return open_split(restored(1, shape=shape), there, "test")
+
+    assert opened((2,), "features.npz").image_shape == (2,)
+    assert opened((5, 6, 3), "images.npz").image_shape == (5, 6, 3)
+    for shape, name, said in (
+        (
+            (3,),
+            "features.npz",
+            "split 'test' has examples of 2 features, but the model was trained ",
+        ),
+        (
+            (2,),
+            "images.npz",
+            "split 'test' has images of 3 channels, but the model was trained on ",
+        ),
+        ((5, 4, 1), "images.npz", "has images of 3 channels, but the model was trained on images "),
+        (SHAPE, "features.npz", "data.image_size is for images, but an example of split test is 2"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(said)):
+            opened(shape, name)
