@@ -214,3 +214,17 @@ def test_keys_that_a_source_does_not_read(photos):
         open_source(DataConfig(val_share=0.2), silent)
     with pytest.raises(UsageError, match=r"data\.source=folder needs data.path"):
         open_source(DataConfig(source="folder"), silent)
+
+
+@pytest.mark.parametrize("start", [0, 1, 7])
+def test_batches_hold_the_images_that_the_sampler_says(photos, start):
+    """From any step on, read by several threads: images that say which one they are."""
+    split = data.open_dataset(folder(photos, image_size=(4,))).train
+    expected = np.array(numbers(split))
+    batches = data.Sampler(split.size, 16, seed=3).batches(12)
+    read = list(data.load(split, batches, start=start, threads=3, ahead=4))
+    assert len(read) == 12 - start
+    for item, batch in enumerate(read, start=start):
+        indices = batches[item]
+        assert batch.image[:, 0, 0, 0].tolist() == expected[indices].tolist()
+        assert batch.label.tolist() == (expected[indices] % 3).tolist()
