@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from jaxtrain import data, predictor, tasks, workdir
 from jaxtrain.config import PredictRequest, apply_overrides
+from jaxtrain.data.examples import is_image
 from jaxtrain.errors import DataError, NonFiniteError, UsageError
 from jaxtrain.evaluation import padded
 from jaxtrain.parallel.mesh import within_memory
@@ -174,4 +175,5 @@ class _Answers:
             parts.append(f"{self.unreadable:,} could not be read, first {first}")
         if parts:
             kind = NonFiniteError if self.not_finite else DataError
-            raise kind(f"of {total:,} images {'; '.join(parts)}")
+            noun = "images" if is_image(self.model.image_shape) else "examples"
+            raise kind(f"of {total:,} {noun} {'; '.join(parts)}")

@@ -5,6 +5,7 @@ import functools
 import glob
 import os
 import stat
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
@@ -114,7 +115,7 @@ class _Files:
     def check(self, image_shape: tuple[int, ...]) -> None:
         if not is_image(image_shape):
             raise UsageError(
-                f"{self.paths[0]} is an image, but the model takes {shape_text(image_shape)}; give "
+                f"{self.paths[0]} is no array, but the model takes {shape_text(image_shape)}; give "
                 f"a .npy file of numbers [N, {image_shape[0]}]"
             )
 
@@ -313,6 +314,11 @@ def _npy(path: str) -> NDArray[Any]:
     try:
         images = np.asarray(np.lib.format.open_memmap(path, mode="r"))
     except Exception as error:  # NumPy has Python parse the header
+        if zipfile.is_zipfile(path):
+            raise UsageError(
+                f"{path} is no .npy array, but an archive of some; save the one to classify by "
+                "itself, as by np.save('x.npy', x)"
+            ) from error
         raise UsageError(f"{path} is no whole .npy array: {one_line(error)}") from error
     what = f"{path} holds {images.dtype} of shape {list(images.shape)}"
     has_features = images.ndim == 2 and images.dtype.kind in NUMBER_KINDS

@@ -1,8 +1,9 @@
 """A user's own module, `model.name=package.module:Class`, Linen or NNX.
 
 The contract: `Class(**model.args)`, with `num_classes` and `dtype` passed as well where the class
-takes them; called with images `[batch, H, W, C]` and, where it takes it, `train`; returns logits
-`[batch, classes]`. An NNX class takes the keyword `rngs` when it is made, as is usual there.
+takes them; called with images `[batch, H, W, C]`, or features `[batch, D]`, and, where it takes it,
+`train`; returns logits `[batch, classes]`. An NNX class takes the keyword `rngs` when it is made,
+as is usual there.
 """
 
 import importlib

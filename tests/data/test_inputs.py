@@ -222,7 +222,7 @@ def test_damaged_arrays(here, idx):
         (here / "a.npy").write_bytes(content)
         assert refused("a.npy").startswith("a.npy is no whole .npy array: ")
     np.savez("a.npz", x=picture(1))
-    assert refused("a.npz").startswith("a.npz is no whole .npy array: ")
+    assert refused("a.npz").startswith("a.npz is no .npy array, but an archive of some; save the ")
     (here / "labels").write_bytes(idx(np.arange(9, dtype=np.uint8)))
     assert refused("labels").startswith("labels is not an IDX file of images: it starts with 0000")
     (here / "cut.gz").write_bytes(gzip.compress(idx(np.stack([picture(1)])))[:-9])
@@ -276,7 +276,7 @@ def test_images_and_features_are_told_apart(here):
     np.save("images.npy", np.zeros((2, 4, 5), np.uint8))
     np.save("features.npy", np.zeros((2, 3)))
     for name, shape, said in (
-        ("a.png", (3,), "a.png is an image, but the model takes 3 features; give a .npy file of "),
+        ("a.png", (3,), "a.png is no array, but the model takes 3 features; give a .npy file of "),
         ("images.npy", (3,), "holds 2 examples of 4x5x1, but the model takes 3 features; give "),
         ("features.npy", (4,), "holds 2 examples of 3 features, but the model takes 4 features;"),
         ("features.npy", SHAPE, "holds 2 examples of 3 features, but the model takes 4x5x3; give "),

@@ -1,7 +1,8 @@
 """`data.source=arrays`."""
 
+import threading
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,9 @@ class ArraysSource:
         named = by_role(self._files.names, self._place)
         self._pairs = named.pairs
         self._labels: dict[str, Labels] = {}
+        self._inputs: dict[str, NDArray[Any]] = {}
+        # Splits are opened at once, also the two parts of one pair.
+        self._locks = {split: threading.Lock() for split in self._pairs}
         self.notes: Sequence[str] = [f"not used: {', '.join(named.unused)}"] if named.unused else []
         self._own_names = None
         if named.class_names is not None:
@@ -103,8 +107,10 @@ class ArraysSource:
         """All examples of a pair of arrays."""
         pair = self._pairs[split]
         where = self._files.where(pair.inputs)
-        inputs = check_inputs(self._files.read(pair.inputs), where)
-        labels = self._numbers(split)
+        with self._locks[split]:
+            if split not in self._inputs:
+                self._inputs[split] = check_inputs(self._files.read(pair.inputs), where)
+        inputs, labels = self._inputs[split], self._numbers(split)
         if len(inputs) != len(labels):
             raise UsageError(
                 f"{where} holds {len(inputs)} examples, but {pair.labels} {len(labels)} labels; "

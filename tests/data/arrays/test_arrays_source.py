@@ -1,5 +1,7 @@
 """`data.source=arrays`, from files to splits and classes."""
 
+from concurrent import futures
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -113,6 +115,13 @@ def test_a_lone_pair_is_cut(tmp_path_factory, *, size, classes, share, names, na
         shorter = source(save(tmp_path_factory.mktemp("cut"), "npz", **arrays), val_share=share)
         before, after = parts["val"].images[:, 0], shorter.open("val").images[:, 0]
         assert len(set(before) ^ set(after)) <= 2
+
+
+def test_both_parts_of_a_pair_are_one_array_in_memory(tmp_path):
+    opened = source(save(tmp_path, "npz", x=rows(0, 99), y=np.arange(99) % 2))
+    with futures.ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(opened.open, ["train+val", "val+train"])
+    assert np.shares_memory(*(split._images for split in (one, other)))
 
 
 def test_a_lone_test_split_is_not_cut(tmp_path):
