@@ -5,25 +5,17 @@ import functools
 import glob
 import os
 import stat
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Final
 
-import numpy as np
 from numpy.typing import NDArray
 
-from jaxtrain.data import ahead, crops, idx
-from jaxtrain.data.decode import SUFFIXES, decode
-from jaxtrain.data.examples import (
-    NUMBER_KINDS,
-    as_features,
-    is_image,
-    not_finite,
-    shape_text,
-)
-from jaxtrain.data.listing import content_of, files_in, suffix_of
-from jaxtrain.errors import DataError, UsageError, one_line
+from jaxtrain.data import ahead, crops
+from jaxtrain.data.decode import SUFFIXES
+from jaxtrain.data.examples import is_image
+from jaxtrain.data.groups import Array, Files, Group, Wanted, idx_images, npy
+from jaxtrain.data.listing import files_in, suffix_of
+from jaxtrain.errors import UsageError
 from jaxtrain.files.places import SCHEME
 
 STDIN: Final = "-"
@@ -40,7 +32,7 @@ class Inputs:
         left_out: how many files in folders are no images by their names, by suffix.
     """
 
-    def __init__(self, groups: Sequence["_Group"], left_out: Mapping[str, int]):
+    def __init__(self, groups: Sequence[Group], left_out: Mapping[str, int]):
         self.left_out = left_out
         self._groups = groups
 
@@ -69,12 +61,12 @@ class Inputs:
         for group in self._groups:
             group.check(image_shape)
 
-        def example(group: "_Group", index: int) -> NDArray[Any]:
+        def example(group: Group, index: int) -> NDArray[Any]:
             if not is_image(image_shape):
-                return group.read(index, _Wanted(image_shape[-1], background, None))
+                return group.read(index, Wanted(image_shape[-1], background, None))
             sides = image_shape[0], image_shape[1]
             enough = crops.enough_for_center(sides, eval_crop)
-            wanted = _Wanted(image_shape[2], background, enough)
+            wanted = Wanted(image_shape[2], background, enough)
             return crops.center(group.read(index, wanted), sides, eval_crop)
 
         examples = (
@@ -83,89 +75,6 @@ class Inputs:
             for index in range(len(group))
         )
         return ahead.read_ahead(examples, size, image_shape)
-
-
-class _Wanted(NamedTuple):
-    """How image files are decoded; see `decode`."""
-
-    channels: int
-    background: tuple[int, int, int]
-    enough: tuple[int, int] | None
-
-
-class _Group(Protocol):
-    def __len__(self) -> int: ...
-    def name(self, index: int) -> str: ...
-    def check(self, image_shape: tuple[int, ...]) -> None: ...
-    def read(self, index: int, wanted: "_Wanted") -> NDArray[Any]: ...
-
-
-class _Files:
-    """Image files."""
-
-    def __init__(self) -> None:
-        self.paths: list[str] = []
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def name(self, index: int) -> str:
-        return self.paths[index]
-
-    def check(self, image_shape: tuple[int, ...]) -> None:
-        if not is_image(image_shape):
-            raise UsageError(
-                f"{self.paths[0]} is no array, but the model takes {shape_text(image_shape)}; give "
-                f"a .npy file of numbers [N, {image_shape[0]}]"
-            )
-
-    def read(self, index: int, wanted: "_Wanted") -> NDArray[np.uint8]:
-        return decode(
-            content_of(self.paths[index]),
-            wanted.channels,
-            background=wanted.background,
-            enough=wanted.enough,
-        )
-
-
-class _Array:
-    """Images uint8 `[N, H, W, C]` or features `[N, D]` of one file, opened when they are read.
-
-    Thousands of files that are kept open would be more than a process may have.
-    """
-
-    def __init__(self, path: str, opened: Callable[[], NDArray[Any]]):
-        self._path = path
-        self._opened = opened
-        self._shape = opened().shape
-
-    def __len__(self) -> int:
-        return self._shape[0]
-
-    def name(self, index: int) -> str:
-        return f"{self._path}[{index}]"
-
-    def check(self, image_shape: tuple[int, ...]) -> None:
-        count, *shape = self._shape
-        if len(shape) != len(image_shape) or (shape != [*image_shape] and len(shape) == 1):
-            raise UsageError(
-                f"{self._path} holds {count} examples of {shape_text(shape)}, but the model takes "
-                f"{shape_text(image_shape)}; give examples like those it was trained on"
-            )
-        if shape[-1] != image_shape[-1]:
-            height, width, channels = shape
-            raise UsageError(
-                f"{self._path} holds {count} images of {height}x{width} and {channels} channels, "
-                f"but the model takes {image_shape[-1]} channels; convert them"
-            )
-
-    def read(self, index: int, wanted: "_Wanted") -> NDArray[Any]:
-        values: NDArray[Any] = self._opened()[index]
-        if is_image(self._shape[1:]):
-            return values
-        if (first := not_finite(values)) is not None:
-            raise DataError(f"feature {first[0]} is {values[first]}, which is no finite float32")
-        return as_features(values)
 
 
 def list_inputs(words: Iterable[str], stdin: BinaryIO | None) -> Inputs:
@@ -208,7 +117,7 @@ class _Listing:
     """Groups of images, in the order in which paths were added."""
 
     def __init__(self) -> None:
-        self.groups: list[_Group] = []
+        self.groups: list[Group] = []
         self.left_out: collections.Counter[str] = collections.Counter()
         # Batches that are read ahead reach over the ends of files.
         self._open = functools.lru_cache(maxsize=4)(lambda kind, path: kind(path))
@@ -230,11 +139,11 @@ class _Listing:
         else:
             self._add_file(path)
 
-    def _files(self) -> _Files:
+    def _files(self) -> Files:
         """The group that files are added to."""
-        if self.groups and isinstance(self.groups[-1], _Files):
+        if self.groups and isinstance(self.groups[-1], Files):
             return self.groups[-1]
-        files = _Files()
+        files = Files()
         self.groups.append(files)
         return files
 
@@ -246,9 +155,9 @@ class _Listing:
         except OSError:  # told when it is read
             magic = b""
         if magic == _NPY_MAGIC or suffix_of(path) in (".npy", ".npz"):
-            self.groups.append(_Array(path, functools.partial(self._open, _npy, path)))
+            self.groups.append(Array(path, functools.partial(self._open, npy, path)))
         elif magic[:2] == _GZIP_MAGIC or magic[:3] in _IDX_MAGICS:
-            self.groups.append(_Array(path, functools.partial(self._open, _idx, path)))
+            self.groups.append(Array(path, functools.partial(self._open, idx_images, path)))
         else:
             self._files().paths.append(path)
 
@@ -302,32 +211,3 @@ def _paths_in(stdin: BinaryIO | None) -> list[str]:
     if not paths:
         raise UsageError("- is given, but stdin holds no paths; write one a line")
     return paths
-
-
-def _idx(path: str) -> NDArray[np.uint8]:
-    """Images `[N, H, W, C]` of an IDX file."""
-    return idx.read_images(Path(path))
-
-
-def _npy(path: str) -> NDArray[Any]:
-    """Images `[N, H, W, C]` or features `[N, D]` of a NumPy file, memory-mapped."""
-    try:
-        images = np.asarray(np.lib.format.open_memmap(path, mode="r"))
-    except Exception as error:  # NumPy has Python parse the header
-        if zipfile.is_zipfile(path):
-            raise UsageError(
-                f"{path} is no .npy array, but an archive of some; save the one to classify by "
-                "itself, as by np.save('x.npy', x)"
-            ) from error
-        raise UsageError(f"{path} is no whole .npy array: {one_line(error)}") from error
-    what = f"{path} holds {images.dtype} of shape {list(images.shape)}"
-    has_features = images.ndim == 2 and images.dtype.kind in NUMBER_KINDS
-    if not has_features and (images.dtype != np.uint8 or images.ndim not in (3, 4)):
-        raise UsageError(
-            f"{what}; images are uint8 [N, H, W, C], or [N, H, W] if grey, features numbers [N, D]"
-        )
-    if 0 in images.shape:
-        raise UsageError(f"{what}, which is no image")
-    if has_features:
-        return images
-    return images if images.ndim == 4 else images[..., np.newaxis]
