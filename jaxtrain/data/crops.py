@@ -123,7 +123,11 @@ def random_resized(
         uint8 `[height, width, C]`.
     """
     left, top, right, bottom = random_box(image.shape[:2], crop, draws)
-    part = image[top:bottom, left:right]
+    return resized(image[top:bottom, left:right], sides)
+
+
+def resized(part: NDArray[np.uint8], sides: tuple[int, int]) -> NDArray[np.uint8]:
+    """A part at another size (height, width), without regard to its aspect."""
     return part if part.shape[:2] == sides else resize(part, sides)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,8 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 from jaxtrain.data import jpeg
 from jaxtrain.errors import DataError, one_line
+
+Part = tuple[int, int, int, int]  # left, top, right, bottom
 
 MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names by number of channels
 # What image files are called, in lower case, where a name has to tell them from others.
@@ -58,6 +61,7 @@ _TIFF_BITS: Final = 258
 _TIFF_PHOTOMETRIC: Final = 262
 _WHITE_IS_ZERO: Final = 0
 _SHOWN_BYTES: Final = 12
+_JPEG_COLOURS: Final = {1: "GRAY", 3: "RGB"}  # that need no conversion
 
 # Of what it mends by itself Pillow warns, such as of damaged EXIF, once for each file; it raises an
 # error for the rest. What the user's own filters say comes first.
@@ -117,6 +121,49 @@ def decode(
     # Decoders raise errors of every kind for data that is broken.
     except Exception as error:
         raise DataError(f"the image is broken: {one_line(error)}") from error
+
+
+def decode_part(
+    encoded: bytes,
+    channels: int,
+    choose: Callable[[tuple[int, int]], Part],
+    *,
+    background: tuple[int, int, int] | None = _BLACK,
+    upright: bool = True,
+    enough: tuple[int, int] | None = None,
+) -> NDArray[np.uint8]:
+    """A part of what `decode` makes of a file that it has decoded before, maybe sooner.
+
+    Whether the file is broken beside the part is not found out.
+
+    Args:
+        encoded: the file's content.
+        channels: as for `decode`.
+        choose: the part, by the (height, width) of the image.
+        background: as for `decode`.
+        upright: as for `decode`.
+        enough: as for `decode`.
+
+    Returns:
+        uint8 `[h, w, channels]`, which may be read-only.
+
+    Raises:
+        DataError: as for `decode`.
+    """
+    header = jpeg.header(encoded)
+    image = None
+    if (
+        header is not None
+        and header.colours == _JPEG_COLOURS.get(channels)
+        and jpeg.reduction(header, enough) == 1
+        and not (upright and jpeg.may_be_turned(encoded))
+    ):
+        left, top, right, bottom = choose(header.sides)
+        image = jpeg.decode_top(encoded, header, bottom)
+    if image is None:
+        image = decode(encoded, channels, background=background, upright=upright, enough=enough)
+        left, top, right, bottom = choose(image.shape[:2])
+    return image[top:bottom, left:right]
 
 
 def rgb(background: tuple[int, ...]) -> tuple[int, int, int]:

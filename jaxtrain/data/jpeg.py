@@ -4,6 +4,7 @@ The pixels are the same. What it does not decode, as CMYK, is left to Pillow, an
 finds anything wrong with, be it as harmless as bytes that nothing needs.
 """
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,6 +14,10 @@ from numpy.typing import NDArray
 Sides = tuple[int, int]  # height, width
 
 _START: Final = b"\xff\xd8\xff"
+_LENGTH_END: Final = 4  # of a segment's length, from its marker on
+# Markers: of a frame that is not progressive, lossless or arithmetic; and of a scan.
+_BASELINE: Final = 0xC0
+_SCAN: Final = 0xDA
 _COLOURS: Final = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}
 # How many times smaller an image may be decoded, without a look at most of its pixels.
 _REDUCTIONS: Final = (8, 4, 2)
@@ -50,7 +55,16 @@ def header(encoded: bytes) -> Header | None:
 
 def may_be_turned(encoded: bytes) -> bool:
     """Whether there may be metadata that says that it is to be turned."""
-    return any(mark in encoded for mark in _TURNING)
+    end = next((at for marker, at in _segments(encoded) if marker == _SCAN), None)
+    metadata = encoded[:end]
+    return any(mark in metadata for mark in _TURNING)
+
+
+def reduction(header: Header, enough: Sides | None) -> int:
+    """How many times smaller an image comes: 8, 4, 2 or 1; see `decode`."""
+    if enough is None:
+        return 1
+    return next((by for by in _REDUCTIONS if _covers(_reduced(header.sides, by), enough)), 1)
 
 
 def decode(encoded: bytes, header: Header, enough: Sides | None) -> NDArray[np.uint8] | None:
@@ -68,14 +82,11 @@ def decode(encoded: bytes, header: Header, enough: Sides | None) -> NDArray[np.u
     Raises:
         CutShortError: the file ends before its image does.
     """
-    height, width = sides = header.sides
-    reduction = 1
-    if enough is not None:
-        reduction = next((by for by in _REDUCTIONS if _covers(_reduced(sides, by), enough)), 1)
-        height, width = _reduced(sides, reduction)
+    by = reduction(header, enough)
+    height, width = _reduced(header.sides, by)
     try:
         pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
-            encoded, header.colours, min_height=height, min_width=width, min_factor=reduction
+            encoded, header.colours, min_height=height, min_width=width, min_factor=by
         )
     except ValueError as error:
         if _CUT_SHORT in str(error):
@@ -83,6 +94,62 @@ def decode(encoded: bytes, header: Header, enough: Sides | None) -> NDArray[np.u
         return None
     assert pixels.shape[:2] == (height, width), (pixels.shape, header, enough)
     return pixels
+
+
+def decode_top(encoded: bytes, header: Header, rows: int) -> NDArray[np.uint8] | None:
+    """The first rows, equal to those of `decode`; None: it cannot be told apart from the rest.
+
+    The decoder is told that the image is not higher, and so stops early. Where the file is broken
+    is not found out: this is for files that were decoded as a whole before.
+
+    Args:
+        encoded: the file's content.
+        header: its header.
+        rows: how many are needed.
+
+    Returns:
+        uint8 `[rows or more, w, C]`.
+    """
+    frame = _baseline_frame(encoded)
+    if frame is None:
+        return None
+    at, mcu_rows = frame
+    # One row of the coarsest component more: where it is enlarged, a row looks at both neighbours.
+    height = -(-(rows + mcu_rows // 8) // mcu_rows) * mcu_rows
+    if height < header.sides[0]:
+        encoded = b"".join((encoded[: at + 5], height.to_bytes(2), encoded[at + 7 :]))
+    try:
+        # What follows the rows is no damage.
+        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(encoded, header.colours, strict=False)
+    except ValueError:
+        return None
+    return pixels
+
+
+def _baseline_frame(encoded: bytes) -> tuple[int, int] | None:
+    """Where the frame's segment is, and the rows of its MCUs, if it is baseline in one scan."""
+    frame = None
+    for marker, at in _segments(encoded):
+        if marker == _BASELINE and frame is None:
+            frame = at
+        if marker == _SCAN and frame is not None:
+            components = encoded[frame + 9]
+            if encoded[at + _LENGTH_END] != components:
+                return None
+            factors = [encoded[frame + 11 + 3 * k] & 0xF for k in range(components)]
+            return frame, 8 * max(factors)
+    return None
+
+
+def _segments(encoded: bytes) -> Iterator[tuple[int, int]]:
+    """Each segment before the pixels of the first scan: its marker, and where that is."""
+    at = len(_START) - 1
+    while encoded[at : at + 1] == b"\xff" and at + _LENGTH_END <= len(encoded):
+        marker = encoded[at + 1]
+        yield marker, at
+        if marker == _SCAN:
+            return
+        at += 2 + int.from_bytes(encoded[at + 2 : at + _LENGTH_END])
 
 
 def _reduced(sides: Sides, by: int) -> Sides:

@@ -198,6 +198,7 @@ class RandomSplit(_SizedSplit):
     ):
         super().__init__(raw, sides, crop.enough(sides))
         self._crop = crop
+        self._seen = np.zeros(self.size, bool)
         self._images = cache.Remade(self._decode)
         if not isinstance(raw, _Decoded):
             how = f"whole, or at least {self._enough}"
@@ -214,11 +215,22 @@ class RandomSplit(_SizedSplit):
         if row_seeds is None:
             raise ValueError(f"split {self.name} cannot be read without row seeds")
         draws = bits.uniform(row_seeds, crops.DRAWS).tolist()
-        parts = (
-            crops.random_resized(self._images.get(index), self._sides, self._crop, each)
-            for index, each in zip(indices.tolist(), draws, strict=True)
-        )
-        return _stacked(parts, len(indices), self.image_shape)
+        return _stacked(map(self._part, indices.tolist(), draws), len(indices), self.image_shape)
+
+    def _part(self, index: int, draws: Sequence[float]) -> NDArray[np.uint8]:
+        image = self._images.find(index)
+        # Only when all of it is decoded it is known to be whole.
+        if image is None and self._seen[index]:
+            choose = functools.partial(crops.random_box, crop=self._crop, draws=draws)
+            try:
+                part = self._raw.decode_part(index, choose, self._enough)
+            except Exception as error:
+                raise self._named(error, index) from error
+            return crops.resized(part, self._sides)
+        if image is None:
+            image = self._images.get(index)
+            self._seen[index] = True
+        return crops.random_resized(image, self._sides, self._crop, draws)
 
 
 def _kept(

@@ -172,6 +172,26 @@ class RawSplit(abc.ABC):
             DataError: it cannot be read; the message says where it is.
         """
 
+    def decode_part(
+        self,
+        index: int,
+        choose: Callable[[tuple[int, int]], tuple[int, int, int, int]],
+        enough: tuple[int, int] | None = None,
+    ) -> NDArray[np.uint8]:
+        """A part of what `decode` gives for an image that it has given before, maybe sooner.
+
+        Args:
+            index: in `[0, size)`.
+            choose: the part (left, top, right, bottom), by the image's (height, width).
+            enough: as for `decode`.
+
+        Raises:
+            DataError: as for `decode`.
+        """
+        image = self.decode(index, enough)
+        left, top, right, bottom = choose(image.shape[:2])
+        return image[top:bottom, left:right]
+
     def file_of(self, index: int) -> str | None:
         """As of a `Split`."""
         del index

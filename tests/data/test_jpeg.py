@@ -8,7 +8,7 @@ from PIL import Image
 
 from jaxtrain.data import decode as decoding
 from jaxtrain.data import jpeg
-from jaxtrain.data.decode import decode
+from jaxtrain.data.decode import decode, decode_part
 from jaxtrain.errors import DataError
 
 ORIENTATION = 0x0112
@@ -58,6 +58,69 @@ def test_the_pixels_are_those_of_pillow(size, options, channels, upright):
     assert jpeg.header(encoded).sides == size
     found = decode(encoded, channels, upright=upright)
     assert np.array_equal(found, by_pillow(encoded, channels, upright=upright))
+
+
+def parts():
+    """Shares of the sides where a part begins and ends."""
+    return st.tuples(*(st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted) for _ in range(2)))
+
+
+def chosen(shares, size):
+    (left, right), (top, bottom) = shares
+    height, width = size
+    left, top = min(int(left * width), width - 1), min(int(top * height), height - 1)
+    return left, top, max(int(right * width), left + 1), max(int(bottom * height), top + 1)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    size=st.tuples(st.integers(1, 140), st.integers(1, 60)),
+    shares=parts(),
+    options=files,
+    restart=st.sampled_from([0, 1, 3]),
+    enough=st.sampled_from([None, (20, 20)]),
+)
+def test_a_part_is_a_part_of_the_whole(size, shares, options, restart, enough):
+    encoded = jpeg_file(size, restart_marker_rows=restart, **options)
+    channels = 1 if options["mode"] == "L" else 3
+    whole = decode(encoded, channels, enough=enough)
+    left, top, right, bottom = chosen(shares, whole.shape[:2])
+    found = decode_part(encoded, channels, lambda size: chosen(shares, size), enough=enough)
+    assert np.array_equal(found, whole[top:bottom, left:right])
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+def test_no_more_rows_than_needed_are_decoded(subsampling):
+    encoded = jpeg_file((200, 50), subsampling=subsampling)
+    header, whole = jpeg.header(encoded), decode(encoded, 3)
+    for rows in range(1, 201):
+        found = jpeg.decode_top(encoded, header, rows)
+        assert rows <= len(found) <= min(rows + 18, 200)
+        assert np.array_equal(found[:rows], whole[:rows])
+
+
+@pytest.mark.parametrize(
+    "options", [{"progressive": True}, {"orientation": 6}, {"mode": "CMYK"}], ids=str
+)
+def test_what_cannot_be_parted_is_decoded_as_a_whole(options):
+    encoded = jpeg_file((40, 60), **options)
+    whole = decode(encoded, 3)
+    found = decode_part(encoded, 3, lambda size: (3, 5, size[1] - 1, 20))
+    assert np.array_equal(found, whole[5:20, 3:-1])
+
+
+@settings(deadline=None, max_examples=100)
+@given(at=st.floats(0.3, 1), noise=st.binary(min_size=1, max_size=60), rows=st.integers(1, 64))
+def test_damage_that_pillow_makes_good_is_the_same_in_a_part(at, noise, rows):
+    encoded = jpeg_file((64, 80), quality=90)
+    start = int(at * len(encoded))
+    damaged = encoded[:start] + noise + encoded[start + len(noise) :]
+    try:
+        whole = decode(damaged, 3)
+    except DataError:
+        return
+    found = decode_part(damaged, 3, lambda size: (0, 0, size[1], min(rows, size[0])))
+    assert np.array_equal(found, whole[:rows])
 
 
 @pytest.mark.parametrize("encoded", [b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"text"])

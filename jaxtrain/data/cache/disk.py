@@ -88,9 +88,14 @@ class Disk:
 
     def get(self, index: int) -> NDArray[np.uint8]:
         """One image `[h, w, C]`, not writable; made anew where nothing has been prepared."""
+        image = self.find(index)
+        return self._make(index) if image is None else image
+
+    def find(self, index: int) -> NDArray[np.uint8] | None:
+        """One image, if it has been prepared; not writable."""
         number = self._chunk_of[index] if self._chunk_of.size else -1
         whole = self._chunks[number] if number >= 0 else None
-        return self._make(index) if whole is None else whole.get(self._row_of[index])
+        return None if whole is None else whole.get(self._row_of[index])
 
     def prepare(self, progress: Progress, rows: NDArray[np.int64] | None) -> None:
         """Opens the files of some examples, and makes those that are not there.

@@ -29,6 +29,10 @@ class Images(Protocol):
         """One image `[h, w, C]`, not to be written to."""
         ...
 
+    def find(self, index: int) -> NDArray[np.uint8] | None:
+        """One image if it is kept."""
+        ...
+
     def prepare(self, progress: Progress, rows: NDArray[np.int64] | None) -> None:
         """Does ahead what can be done ahead; as `Split.prepare`."""
         ...
@@ -58,7 +62,14 @@ class Remade(_AtFirstUse):
     """
 
     def __init__(self, make: Make):
-        self.get = make
+        self._make = make
+
+    def get(self, index: int) -> NDArray[np.uint8]:
+        """Makes an image."""
+        return self._make(index)
+
+    def find(self, index: int) -> None:
+        """None is kept."""
 
 
 class All(_AtFirstUse):
@@ -82,6 +93,10 @@ class All(_AtFirstUse):
             self._there[index] = True  # last: another thread looks here first
         image: NDArray[np.uint8] = self._images[index]
         return image
+
+    def find(self, index: int) -> NDArray[np.uint8] | None:
+        """A view of one image, if it has been read before."""
+        return self.get(index) if self._there[index] else None
 
     def read(self, indices: NDArray[np.integer]) -> NDArray[np.uint8]:
         """Copies of some, uint8 `[n, h, w, C]`."""
@@ -113,6 +128,10 @@ class Some(_AtFirstUse):
         self._images: list[NDArray[np.uint8] | None] = [None] * size
         self._room = room
         self._lock = threading.Lock()
+
+    def find(self, index: int) -> NDArray[np.uint8] | None:
+        """One image, if it was among the first."""
+        return self._images[index]
 
     def get(self, index: int) -> NDArray[np.uint8]:
         """One image."""

@@ -1,9 +1,10 @@
 """A split of image files."""
 
+import contextlib
 import functools
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxtrain.data.decode import decode
+from jaxtrain.data.decode import Part, decode, decode_part
 from jaxtrain.data.listing import content_of
 from jaxtrain.data.own.found import identity
 from jaxtrain.data.split import Identity, RawSplit
@@ -70,11 +71,33 @@ class FileSplit(RawSplit):
 
     def decode(self, index: int, enough: tuple[int, int] | None = None) -> NDArray[np.uint8]:
         """Reads and decodes one image `[h, w, channels]`; see `RawSplit`."""
-        path = self.file_of(index)
-        try:
+        with self._named(index) as path:
             return decode(
                 content_of(path), self.channels, background=self._background, enough=enough
             )
+
+    def decode_part(
+        self,
+        index: int,
+        choose: Callable[[tuple[int, int]], Part],
+        enough: tuple[int, int] | None = None,
+    ) -> NDArray[np.uint8]:
+        """Reads one image and decodes a part of it; see `RawSplit`."""
+        with self._named(index) as path:
+            return decode_part(
+                content_of(path),
+                self.channels,
+                choose,
+                background=self._background,
+                enough=enough,
+            )
+
+    @contextlib.contextmanager
+    def _named(self, index: int) -> Iterator[str]:
+        """Gives the path of a file, and names it in errors."""
+        path = self.file_of(index)
+        try:
+            yield path
         except DataError as error:
             raise DataError(
                 f"{path}: {error}; mend or remove it, or set data.on_bad_file=skip"

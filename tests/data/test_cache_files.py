@@ -1,0 +1,131 @@
+"""Image files through all caches: the same batches, whatever was kept."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxtrain.config.schema import DataConfig
+from jaxtrain.data import Sampler, crops, load, open_dataset, silent
+from jaxtrain.data.cache import disk
+from jaxtrain.data.decode import decode
+from jaxtrain.errors import DataError
+
+COUNT = 12
+KEPT = ("none", "memory", "disk", "auto")
+
+
+def photo(path, number, size=(60, 90), **options):
+    random = np.random.RandomState(number)
+    small = Image.fromarray(random.randint(0, 256, (5, 6, 3)).astype(np.uint8))
+    small.resize(size[::-1], Image.Resampling.BICUBIC).save(path, "JPEG", **options)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk, "_CHUNK", 4)
+    for split in ("train", "val"):
+        for number in range(COUNT):
+            below = tmp_path / "data" / split / "ab"[number % 2]
+            below.mkdir(parents=True, exist_ok=True)
+            size = (60 + 7 * number, 90 - 3 * number)
+            options = {"progressive": number == 3, "subsampling": number % 3}
+            if number == 5:
+                exif = Image.Exif()
+                exif[0x0112] = 6
+                options["exif"] = exif
+            photo(below / f"{number}.jpg", number, size, **options)
+    return tmp_path / "data"
+
+
+def opened(folder, kept, **keys):
+    config = DataConfig(
+        source="folder",
+        path=str(folder),
+        image_size=(24,),
+        cache=kept,
+        cache_path=str(folder.parent / "cache"),
+        **{"crop": "random_resized", **keys},
+    )
+    return open_dataset(config)
+
+
+def batches(split, count=9):
+    sampler = Sampler(split.size, 4, 3)
+    return np.stack(
+        [batch.image for batch in load(split, sampler.batches(count), threads=2, ahead=2)]
+    )
+
+
+@pytest.mark.parametrize("crop", ["center", "random_resized"])
+def test_batches_are_the_same_for_all_caches(folder, crop):
+    expected = None
+    for kept in KEPT:
+        dataset = opened(folder, kept, crop=crop)
+        for prepared in (False, True):
+            if prepared:
+                dataset.prepare(silent)
+            found = batches(dataset.train), dataset.eval.images
+            expected = found if expected is None else expected
+            assert np.array_equal(found[0], expected[0]), (kept, prepared)
+            assert np.array_equal(found[1], expected[1]), (kept, prepared)
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_augmentation_is_not_frozen(folder, kept):
+    dataset = opened(folder, kept)
+    dataset.prepare(silent)
+    epochs = batches(dataset.train, 9).reshape(3, COUNT, 24, 24, 3)
+    assert len(np.unique(epochs.reshape(3 * COUNT, -1), axis=0)) == 3 * COUNT
+
+
+def test_a_changed_file_is_seen(folder):
+    dataset = opened(folder, "disk", crop="center")
+    dataset.prepare(silent)
+    before = dataset.train.images.copy()
+    victim = folder / "train" / "a" / "4.jpg"
+    status = victim.stat()
+    photo(victim, 77, (60 + 28, 90 - 12), subsampling=1)
+    os.utime(victim, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    again = opened(folder, "disk", crop="center")
+    again.prepare(silent)
+    changed = (again.train.images != before).any((1, 2, 3))
+    assert changed.sum() == 1
+    expected = crops.center(decode(victim.read_bytes(), 3), (24, 24), 1.0)
+    assert np.array_equal(again.train.images[changed][0], expected)
+
+
+def test_only_what_was_decoded_as_a_whole_is_decoded_in_part(folder, monkeypatch):
+    dataset = opened(folder, "none")
+    expected = batches(opened(folder, "memory").train)
+    whole, parts = [], []
+    raw = dataset.train._raw
+    decode_whole, decode_part = raw.decode, raw.decode_part
+    monkeypatch.setattr(raw, "decode", lambda i, e: whole.append(i) or decode_whole(i, e))
+    monkeypatch.setattr(raw, "decode_part", lambda i, *a: parts.append(i) or decode_part(i, *a))
+    assert np.array_equal(batches(dataset.train), expected)
+    assert sorted(whole) == list(range(COUNT))
+    assert sorted(parts) == sorted(2 * whole)
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_a_half_file_is_refused(folder, kept):
+    victim = folder / "train" / "b" / "7.jpg"
+    content = victim.read_bytes()
+    victim.write_bytes(content[: len(content) * 2 // 3])
+    dataset = opened(folder, kept)
+    use = batches if kept != "disk" else lambda split: split.prepare(silent)
+    with pytest.raises(DataError, match=r"train/b/7\.jpg: the image is broken: "):
+        use(dataset.train)
+
+
+def test_large_photos_come_reduced_alike_in_training_and_evaluation(folder):
+    large = folder / "val" / "a" / "0.jpg"
+    photo(large, 0, (400, 600))
+    whole = opened(folder, "none", crop="center").eval
+    reduced = decode(large.read_bytes(), 3, enough=(48, 48))
+    assert reduced.shape == (50, 75, 3)
+    index = next(i for i in range(COUNT) if whole.file_of(i) == str(large))
+    expected = crops.center(reduced, (24, 24), 1.0)
+    assert np.array_equal(whole.read(np.array([index]))[0], expected)
