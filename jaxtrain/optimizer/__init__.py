@@ -1,0 +1,14 @@
+"""Optimizers and learning-rate schedules, by explicit tables over Optax."""
+
+from jaxtrain.optimizer.schedules import SCHEDULES, Schedule, Span, build_schedule
+from jaxtrain.optimizer.table import OPTIMIZERS, build, like_parameters
+
+__all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "Schedule",
+    "Span",
+    "build",
+    "build_schedule",
+    "like_parameters",
+]
