@@ -93,9 +93,9 @@ def image_sides(value: tuple[int, ...]) -> str | None:
 
 
 def image_shape(value: tuple[int, ...]) -> str | None:
-    """Height, width and channels."""
-    fits = len(value) == 3 and all(0 < side <= 2**14 for side in value)
-    return None if fits else "must be height,width,channels, each between 1 and 16384"
+    """Height, width and channels; or how many features."""
+    fits = len(value) in (1, 3) and all(0 < side <= 2**14 for side in value)
+    return None if fits else "must be height,width,channels, or features; each from 1 to 16384"
 
 
 def crop_share(value: float) -> str | None:

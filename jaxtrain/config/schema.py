@@ -59,9 +59,11 @@ def section(kind: type) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticConfig:
-    """The `synthetic` data: random images, for benchmarks and trials."""
+    """The `synthetic` data: random images or features, for benchmarks and trials."""
 
-    image_shape: tuple[int, ...] = key((32, 32, 3), "height, width, channels", image_shape)
+    image_shape: tuple[int, ...] = key(
+        (32, 32, 3), "height, width, channels; or the number of features", image_shape
+    )
     examples: int = key(1024, "examples of the split train", synthetic_examples)
     eval_examples: int = key(256, "examples of the split test", synthetic_examples)
 

@@ -1,15 +1,16 @@
-"""Random images that can be learned, made as they are read: for benchmarks and trials."""
+"""Random images or features that can be learned, made as they are read: for trials."""
 
 import functools
 import zlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import bits
+from jaxtrain.data.examples import is_image
 from jaxtrain.data.split import Split
 from jaxtrain.errors import UsageError
 
@@ -51,38 +52,44 @@ class Synthetic:
 
 
 class SyntheticSplit(Split):
-    """Images each of which is a function of the split's number and its index alone.
+    """Images or features each of which is a function of the split's number and its index alone.
 
     Any run of `classes` examples that starts at a multiple of that has each class once. An image is
     noise in 0..127, to which each class adds its own colour: one of a few levels up to 128 in each
-    channel.
+    channel. Features are the channels of an image of one pixel, divided by 255.
 
     Args:
         name: the split's name.
         number: what tells its images from those of other splits.
         size: number of examples.
-        image_shape: (height, width, channels).
+        image_shape: (height, width, channels), or (features,).
         classes: number of classes.
     """
 
     def __init__(
         self, name: str, number: int, size: int, image_shape: tuple[int, ...], classes: int
     ):
-        height, width, channels = image_shape
         index = np.arange(size, dtype=np.uint64)
         round_, place = np.divmod(index, np.uint64(classes))
         turn = bits.at(bits.key(bits.SYNTHETIC, number, _LABELS), round_) % np.uint64(classes)
         labels = ((place + turn) % np.uint64(classes)).astype(np.int32)
-        super().__init__(name, labels, (height, width, channels), "data.source=synthetic")
+        super().__init__(name, labels, image_shape, "data.source=synthetic")
+        self._drawn = image_shape if is_image(image_shape) else (1, 1, *image_shape)
         self._number = number
         self._classes = classes
         self._key = bits.key(bits.SYNTHETIC, number, _IMAGES)
 
     def read(
         self, indices: NDArray[np.integer], row_seeds: NDArray[np.uint64] | None = None
-    ) -> NDArray[np.uint8]:
-        """Makes the images anew."""
-        images = np.empty((len(indices), *self.image_shape), np.uint8)
+    ) -> NDArray[Any]:
+        """Makes the images or features anew."""
+        images = self._images(indices)
+        if is_image(self.image_shape):
+            return images
+        return images[:, 0, 0].astype(np.float32) / 255
+
+    def _images(self, indices: NDArray[np.integer]) -> NDArray[np.uint8]:
+        images = np.empty((len(indices), *self._drawn), np.uint8)
         pixels = images[0].size if len(images) else 0
         words = -(-pixels // 8)
         at_once = max(_WORDS_AT_ONCE // max(words, 1), 1)
@@ -90,15 +97,15 @@ class SyntheticSplit(Split):
             chunk = indices[start : start + at_once]
             keys = bits.at(self._key, chunk.astype(np.uint64))[:, np.newaxis]
             noise = bits.words(keys, words).astype("<u8", copy=False).view(np.uint8)[:, :pixels]
-            rows = noise.reshape(len(chunk), self.image_shape[0], -1) >> 1
+            rows = noise.reshape(len(chunk), self._drawn[0], -1) >> 1
             rows += self._colours[self.labels[chunk], np.newaxis]
-            images[start : start + at_once] = rows.reshape(len(chunk), *self.image_shape)
+            images[start : start + at_once] = rows.reshape(len(chunk), *self._drawn)
         return images
 
     @functools.cached_property
     def _colours(self) -> NDArray[np.uint8]:
         """What each class adds to a row of pixels: uint8 `[classes, width * channels]`."""
-        _, width, channels = self.image_shape
+        _, width, channels = self._drawn
         levels = 1
         while levels**channels < self._classes:
             levels += 1

@@ -48,7 +48,9 @@ def test_there_are_two_splits():
     assert (dataset.train.size, dataset.eval.size) == (70, 30)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 2), (33, 2, 3), (7, 7, 4), (200, 190, 3)])
+@pytest.mark.parametrize(
+    "shape", [(5,), (1, 1, 1), (3, 5, 2), (33, 2, 3), (7, 7, 4), (200, 190, 3)]
+)
 def test_an_image_is_a_function_of_split_and_index(shape):
     first, again = (open_dataset(config(shape, 50)).train for _ in range(2))
     images = first.images
@@ -65,6 +67,18 @@ def test_images_differ_from_each_other_and_between_the_splits():
     dataset = open_dataset(config())
     both = [*dataset.train.images, *dataset.eval.images]
     assert len({image.tobytes() for image in both}) == 140
+
+
+@pytest.mark.parametrize("features", [1, 13, 784])
+def test_features_tell_the_classes_apart(features):
+    split = open_dataset(config((features,), 400, num_classes=3)).train
+    values = split.images
+    assert (values.dtype, values.shape) == (np.float32, (400, features))
+    assert values.min() >= 0
+    assert values.max() <= 1
+    means = [values[split.labels == label].mean(0) for label in range(3)]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert np.abs(means[one] - means[other]).max() > 0.1
 
 
 def test_golden_values():

@@ -20,6 +20,7 @@ SHORT = [
 STAND_INS: dict[str, tuple[str, int | None]] = {
     "cifar10_resnet18": ("32,32,3", 10),
     "dogs_vs_cats_resnet18": ("230,250,3", 2),
+    "features_mlp": ("12", 3),
     "fashion_mnist_resnet": ("28,28,1", None),
     "folder_resnet18": ("150,140,3", 4),
     "imagenet_resnet50": ("280,260,3", 1000),
