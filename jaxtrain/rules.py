@@ -1,11 +1,13 @@
 """Rules by parameter-name pattern: `PATTERN=VALUE; PATTERN=VALUE`, the first match counts.
 
 A parameter's name is its path joined with `/` (`hidden_0/kernel`). A pattern is a regular
-expression that matches the whole name or its end after a `/`, so `kernel` means every kernel and
-`head/kernel` the head's. Every parameter must match a rule and every rule must match a parameter,
-except a closing `.*`, so that a renamed layer cannot silently leave its rule.
+expression that matches one or several whole parts of it: `kernel` means every kernel, `head` all
+of a layer `head`, and `head/kernel` its kernel. Every parameter must match a rule and every rule
+must match a parameter, except a closing `.*`, so that a renamed layer cannot silently leave its
+rule.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -16,13 +18,36 @@ from jaxtrain.errors import UsageError
 
 CATCH_ALL = ".*"
 
+# By convention the layer that gives the logits, at the top of its network.
+HEAD = "head"
+
 T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Matched:
+    """What came of one rule.
+
+    Attributes:
+        pattern: its pattern.
+        value: what it gives.
+        names: the parameters that it is the first to match.
+    """
+
+    pattern: str
+    value: Any
+    names: tuple[str, ...]
 
 
 def parameter_names(params: Any) -> list[str]:
     """Every parameter's path joined with `/`, in the order of `jax.tree.leaves`."""
     paths = [path for path, _ in jax.tree.leaves_with_path(params)]
     return [jax.tree_util.keystr(path, simple=True, separator="/") for path in paths]
+
+
+def in_head(name: str) -> bool:
+    """Whether a parameter is one of the layer `HEAD`."""
+    return name.partition("/")[0] == HEAD
 
 
 def parse(
@@ -88,23 +113,36 @@ def resolve(
         Name to value, in the order of `names`.
 
     Raises:
-        UsageError: a parameter that no rule matches, or a rule that matches no parameter.
+        UsageError: a parameter that no rule matches, or a rule that is the first to match none.
     """
-    values: dict[str, T] = {}
-    used: set[str] = set()
+    values = {
+        name: rule.value for rule in match(rules, names, key, otherwise) for name in rule.names
+    }
+    return {name: values[name] for name in names}
+
+
+def match(
+    rules: Sequence[tuple[str, T]], names: Sequence[str], key: str, otherwise: str = "0"
+) -> list[Matched]:
+    """What each rule matches; otherwise as `resolve`."""
+    compiled = [re.compile(rf"(?:^|/)(?:{pattern})(?:$|/)") for pattern, _ in rules]
+    found: list[list[str]] = [[] for _ in rules]
     for name in names:
-        for pattern, value in rules:
-            if re.search(rf"(?:^|/)(?:{pattern})$", name):
-                values[name] = value
-                used.add(pattern)
-                break
-        else:
+        first = next((i for i, pattern in enumerate(compiled) if pattern.search(name)), None)
+        if first is None:
             raise UsageError(
                 f"{key}: no rule matches parameter {name!r}; end with '{CATCH_ALL}={otherwise}'"
             )
-    for pattern, _ in rules:
-        if pattern not in used and pattern != CATCH_ALL:
+        found[first].append(name)
+    for (pattern, _), matched, own in zip(rules, found, compiled, strict=True):
+        if not matched and pattern != CATCH_ALL:
+            shadowed = any(own.search(name) for name in names)
+            why = " that no rule before it does" if shadowed else ""
             raise UsageError(
-                f"{key}: {pattern!r} matches no parameter; the parameters are {', '.join(names)}"
+                f"{key}: {pattern!r} matches no parameter{why}; the parameters are "
+                f"{', '.join(names)}"
             )
-    return values
+    return [
+        Matched(pattern, value, tuple(matched))
+        for (pattern, value), matched in zip(rules, found, strict=True)
+    ]

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import optax
 from jax.sharding import Mesh
 
 from jaxtrain import augment, data, models, optimizer, plan, state, tasks
@@ -117,7 +116,7 @@ def build(
     variables = state.abstract_model(model, image_shape, dataset.num_classes)
     of_params = parameter_shardings(config.parallel.rules, variables["params"], mesh)
     _check_memory(with_shardings(variables["params"], of_params), mesh)
-    transformation = optimizer.build(config.optimizer, variables["params"])
+    updates = optimizer.build(config.optimizer, variables["params"])
     convolves = state.has_convolution(model, variables, image_shape)
     fixed = Fixed(
         model=model,
@@ -126,16 +125,16 @@ def build(
             config.data, image_shape, functools.partial(data.statistics, dataset.train)
         ),
         loss=_loss(config, dataset),
-        optimizer=transformation,
+        optimizer=updates,
         schedule=schedule,
         report_steps=config.report.every_steps,
         accumulate=config.train.accumulate,
         unroll=convolves and on_cpu(mesh),
         axis=PMAP_AXIS if config.parallel.mode == "pmap" else None,
     )
-    create = functools.partial(state.create, model, transformation, image_shape=image_shape)
+    create = functools.partial(state.create, model, updates, image_shape=image_shape)
     abstract = jax.eval_shape(create, seed=np.uint32(config.seed))
-    lies = state_shardings(transformation, abstract, of_params, mesh)
+    lies = state_shardings(updates, abstract, of_params, mesh)
     abstract = with_shardings(abstract, lies)
     _check_memory(abstract, mesh)
     steps_per_call = _steps_per_call(config, dataset.train, mesh, convolves=convolves)
@@ -143,7 +142,7 @@ def build(
 
 
 def state_shardings(
-    transformation: optax.GradientTransformation,
+    updates: optimizer.Optimizer,
     abstract: TrainState,
     of_params: Any,
     mesh: AnyMesh,
@@ -151,16 +150,14 @@ def state_shardings(
     """How the state lies: what belongs to a parameter as that does, all else on every device.
 
     Args:
-        transformation: the optimizer.
+        updates: the optimizer.
         abstract: the state.
         of_params: how its parameters lie, by `parameter_shardings`.
         mesh: the devices.
     """
     everywhere = replicated(mesh)
     whole: TrainState = jax.tree.map(lambda _: everywhere, abstract)
-    of_optimizer = optimizer.like_parameters(
-        transformation, abstract.opt_state, of_params, everywhere
-    )
+    of_optimizer = optimizer.like_parameters(updates, abstract.opt_state, of_params, everywhere)
     return dataclasses.replace(whole, params=of_params, opt_state=of_optimizer)
 
 

@@ -8,13 +8,13 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from jaxtrain import keys
 from jaxtrain.data.examples import is_image
 from jaxtrain.errors import UsageError
 from jaxtrain.loss_scale import LossScale
 from jaxtrain.models import Model
+from jaxtrain.optimizer import Optimizer
 from jaxtrain.tasks import Interval
 
 
@@ -137,7 +137,7 @@ def _kind(leaf: jax.ShapeDtypeStruct) -> tuple[tuple[int, ...], str]:
 
 def create(
     model: Model,
-    optimizer: optax.GradientTransformation,
+    optimizer: Optimizer,
     seed: jax.Array,
     image_shape: tuple[int, ...],
 ) -> TrainState:

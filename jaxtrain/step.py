@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from jaxtrain import keys
 from jaxtrain.augment import Augment, partners
@@ -15,7 +14,7 @@ from jaxtrain.data import Batch, Statistics
 from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.errors import UsageError
 from jaxtrain.models import Model
-from jaxtrain.optimizer import Schedule
+from jaxtrain.optimizer import Optimizer, Schedule
 from jaxtrain.parallel.loop import summed
 from jaxtrain.state import TrainState
 from jaxtrain.tasks import Interval, Loss, Task, main_label, soft_target
@@ -101,7 +100,7 @@ class Fixed:
         augment: random changes of training images, and how they are mixed.
         normalise: what the network sees of an image.
         loss: the training loss of each example, for its label or for shares of several.
-        optimizer: gradients to updates, for a learning rate of 1.
+        optimizer: gradients to new parameters.
         schedule: finished updates to learning rate.
         report_steps: updates in a report interval; 0 when only the last step reports.
         accumulate: parts of a batch that are computed one after the other.
@@ -114,7 +113,7 @@ class Fixed:
     augment: Augment
     normalise: Normalise
     loss: Loss
-    optimizer: optax.GradientTransformation
+    optimizer: Optimizer
     schedule: Schedule
     report_steps: int
     accumulate: int
@@ -179,12 +178,12 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
     rate = jnp.asarray(fixed.schedule(state.step), jnp.float32)
     examples = jnp.maximum(fixed.total(batch.mask.sum(dtype=jnp.float32)), 1.0)
 
-    def loss_fn(params: Any, part: Batch) -> tuple[jax.Array, _Outputs]:
+    def loss_fn(trained: Any, part: Batch) -> tuple[jax.Array, _Outputs]:
         augment_key = keys.step_key(state.seed, step, "augment")
         image = fixed.augment(augment_key, unit_interval(part.image), part.row)
         image, share = fixed.augment.mix(augment_key, image, part.row, part.mask)
         logits, collections = fixed.model.apply(
-            params,
+            fixed.optimizer.whole(trained, state.params),
             state.collections,
             fixed.normalise(image),
             row=part.row,
@@ -213,8 +212,7 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
     if loss_scale is not None:
         gradients, loss_scale, hopeless = loss_scale.unscaled(gradients)
         interval = interval.replace(bad_step=jnp.where(hopeless, step, interval.bad_step))
-    updates, opt_state = fixed.optimizer.update(gradients, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, jax.tree.map(lambda u: -rate * u, updates))
+    params, opt_state = fixed.optimizer.update(gradients, state.opt_state, state.params, rate)
     learned = {"params": params, "collections": outputs.collections, "opt_state": opt_state}
     if loss_scale is not None:
         before = {name: getattr(state, name) for name in learned}
@@ -232,7 +230,7 @@ def _gradients(
     state: TrainState,
     batch: Batch,
 ) -> tuple[Any, _Outputs]:
-    """The batch's gradients, and the outputs of its examples.
+    """The batch's gradients of the trained parameters, and the outputs of its examples.
 
     With `accumulate` N, part k holds the rows r with r % N = k (pairs of rows, where images are
     mixed), which leaves every row on its device. Each part starts from the same collections, and
@@ -240,12 +238,13 @@ def _gradients(
     by the mean of the parts'.
     """
     grad_fn = jax.grad(loss_fn, has_aux=True)
+    trained = fixed.optimizer.trained(state.params)
     if fixed.accumulate == 1:
-        gradients, outputs = grad_fn(state.params, batch)
+        gradients, outputs = grad_fn(trained, batch)
         return fixed.total(gradients), outputs
 
     def of_part(part: Batch) -> tuple[Any, Any]:
-        gradients, outputs = grad_fn(state.params, part)
+        gradients, outputs = grad_fn(trained, part)
         weight = fixed.total(part.mask.sum(dtype=jnp.float32)) / jnp.maximum(count, 1.0)
         floats, others = _by_kind(outputs.collections)
         floats = [leaf.astype(jnp.float32) * weight for leaf in floats]

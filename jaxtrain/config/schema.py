@@ -231,30 +231,70 @@ class ModelConfig:
     mlp: MlpConfig = section(MlpConfig)
     resnet: ResnetConfig = section(ResnetConfig)
     args: dict[str, Any] = key({}, "arguments of your own module")
+    freeze: str | None = key(
+        None, "backbone: train the last layer, which is named head, alone", choice("backbone")
+    )
+    freeze_batch_stats: bool | None = key(
+        None,
+        "normalise by the running batch statistics while training too, and leave them as they "
+        "are; None: with freeze=backbone",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
     """How gradients become updates."""
 
-    name: str = key("adam", "sgd, adam or adamw")
+    name: str = key(
+        "adam", "sgd, rmsprop, adagrad, adam, adamw, lion, muon, or lars or lamb (large batches)"
+    )
     learning_rate: float = key(1e-3, "peak learning rate", positive)
     weight_decay: float = key(
         0.0,
-        "weight decay: added to the gradient (sgd, adam) or decoupled (adamw)",
+        "weight decay: added to the gradient (sgd, rmsprop, adagrad, adam, lars) or to the update "
+        "(decoupled: adamw, lion, muon, lamb)",
         non_negative,
     )
     decay_rules: str = key(
         "kernel=1; .*=0",
-        "factor on weight_decay by parameter name: 'PATTERN=FACTOR; ...', first match counts",
+        "factor on weight_decay by parameter name: 'PATTERN=FACTOR; ...', first match counts; lars "
+        "and lamb adapt the rate of those above 0 by layer",
+        non_empty,
+    )
+    rate_rules: str = key(
+        ".*=1",
+        "factor on the learning rate by parameter name, as in 'head=10; .*=1'; what has 0 is "
+        "frozen",
         non_empty,
     )
     clip_norm: float | None = key(None, "largest global norm of the gradient", positive)
-    momentum: float | None = key(None, "momentum; read by sgd", fraction)
-    nesterov: bool = key(False, "Nesterov momentum; read by sgd")
-    b1: float | None = key(None, "first decay of adam and adamw; None: Optax's", fraction)
-    b2: float | None = key(None, "second decay of adam and adamw; None: Optax's", fraction)
-    eps: float | None = key(None, "epsilon of adam and adamw; None: Optax's", positive)
+    momentum: float | None = key(
+        None, "momentum; read by sgd, rmsprop, lars (None: 0.9) and muon (None: 0.95)", fraction
+    )
+    nesterov: bool = key(False, "Nesterov momentum; read by sgd, rmsprop and lars")
+    b1: float | None = key(
+        None, "first decay of adam, adamw, lion, lamb and muon's adam; None: Optax's", fraction
+    )
+    b2: float | None = key(
+        None, "second decay of these, and that of rmsprop; None: Optax's", fraction
+    )
+    eps: float | None = key(
+        None, "epsilon of rmsprop, adagrad, adam, adamw, muon and lamb; None: Optax's", positive
+    )
+    initial_accumulator: float | None = key(
+        None,
+        "first value of the squared gradients of adagrad (None: 0.1) and rmsprop (None: 0)",
+        non_negative,
+    )
+    trust_coefficient: float | None = key(
+        None, "a layer's rate over the ratio of its norms; read by lars; None: 0.001", positive
+    )
+    skip_nonfinite: int = key(
+        0,
+        "updates in a row that are skipped at most where the loss or a gradient is NaN or "
+        "infinite; one more ends the run",
+        non_negative,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,15 +4,12 @@ from fractions import Fraction
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from jaxtrain import optimizer
-from jaxtrain.config.schema import OptimizerConfig, ScheduleConfig
+from jaxtrain.config.schema import ScheduleConfig
 from jaxtrain.errors import UsageError
 
-PARAMS = {"head": {"bias": jnp.array([1.0, 2.0]), "kernel": jnp.array([[3.0, 4.0]])}}
-GRADS = {"head": {"bias": jnp.array([0.1, -0.2]), "kernel": jnp.array([[0.3, 0.4]])}}
 PEAK = 0.5
 
 
@@ -76,75 +73,6 @@ def test_the_classic_exponential():
     schedule = optimizer.build_schedule(config, 1.0, span)
     for epoch in (0, 1, 5, 20):
         assert float(schedule(epoch * 10)) == pytest.approx(0.95 ** (epoch / 5), rel=1e-6)
-
-
-def updates(**keys) -> dict:
-    config = OptimizerConfig(learning_rate=0.1, **keys)
-    transformation = optimizer.build(config, PARAMS)
-    state = transformation.init(PARAMS)
-    for _ in range(3):
-        found, state = transformation.update(GRADS, state, PARAMS)
-    return jax.tree.map(lambda update: -config.learning_rate * update, found)
-
-
-def reference(transformation: optax.GradientTransformation) -> dict:
-    state = transformation.init(PARAMS)
-    for _ in range(3):
-        found, state = transformation.update(GRADS, state, PARAMS)
-    return found
-
-
-MASK = {"head": {"bias": False, "kernel": True}}
-
-
-@pytest.mark.parametrize(
-    ("keys", "transformation"),
-    [
-        ({"name": "sgd"}, optax.sgd(0.1)),
-        ({"name": "sgd", "momentum": 0.9}, optax.sgd(0.1, 0.9)),
-        ({"name": "sgd", "momentum": 0.9, "nesterov": True}, optax.sgd(0.1, 0.9, nesterov=True)),
-        ({"name": "adam"}, optax.adam(0.1)),
-        ({"name": "adam", "b1": 0.5, "b2": 0.6, "eps": 0.01}, optax.adam(0.1, 0.5, 0.6, 0.01)),
-        (
-            {"name": "adamw", "weight_decay": 0.2},
-            optax.adamw(0.1, weight_decay=0.2, mask=MASK),
-        ),
-        (
-            {"name": "sgd", "weight_decay": 0.2, "momentum": 0.9},
-            optax.chain(optax.add_decayed_weights(0.2, MASK), optax.sgd(0.1, 0.9)),
-        ),
-        (
-            {"name": "adam", "weight_decay": 0.2, "decay_rules": ".*=0.5"},
-            optax.chain(optax.add_decayed_weights(0.1), optax.adam(0.1)),
-        ),
-        (
-            {"name": "sgd", "clip_norm": 0.1},
-            optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(0.1)),
-        ),
-    ],
-)
-def test_every_optimizer_is_optax(keys, transformation):
-    for found, expected in zip(
-        jax.tree.leaves(updates(**keys)), jax.tree.leaves(reference(transformation)), strict=True
-    ):
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({"name": "adamm"}, "did you mean 'adam'"),
-        ({"name": "adam", "momentum": 0.9}, "optimizer.momentum=0.9 is set, but adam"),
-        ({"name": "adam", "nesterov": True}, "optimizer.nesterov=True is set"),
-        ({"name": "sgd", "b1": 0.9}, "optimizer.b1=0.9 is set, but sgd"),
-        ({"name": "sgd", "nesterov": True}, "needs optimizer.momentum"),
-        ({"weight_decay": 0.1, "decay_rules": "w=1; .*=0"}, "'w' matches no parameter"),
-    ],
-)
-def test_optimizer_refuses(keys, said):
-    with pytest.raises(UsageError) as caught:
-        optimizer.build(OptimizerConfig(**keys), PARAMS)
-    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(
