@@ -16,6 +16,7 @@ import jax
 from jaxtrain import checkpoint, data, files, provenance, setup, workdir
 from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.config import TrainRequest, flatten
+from jaxtrain.data.examples import is_image
 from jaxtrain.errors import CheckpointError
 from jaxtrain.evaluation import Evaluator
 from jaxtrain.feed import Feed
@@ -130,6 +131,7 @@ def _reporting(run: Run, opened: workdir.Workdir, everybody: Peers) -> Reporter:
         opened.tensorboard_dir if run.config.report.tensorboard else None,
         total_steps=run.plan.total_steps,
         batch_size=run.config.train.batch_size,
+        noun="images" if is_image(run.image_shape) else "examples",
     )
 
 

@@ -19,6 +19,7 @@ class Progress:
 
     step: int
     total_steps: int
+    noun: str = "images"
     loss: float | None = None
     accuracy: float | None = None
     images_per_second: float | None = None
@@ -156,7 +157,7 @@ def train_line(progress: Progress) -> str:
     parts = [_step_and_split(step_text(progress.step, progress.total_steps), "train")]
     parts += [f"loss {loss_text(progress.loss)}", f"accuracy {percent(progress.accuracy)}"]
     if progress.images_per_second is not None:
-        parts.append(f"{speed_text(progress.images_per_second)} images/s")
+        parts.append(f"{speed_text(progress.images_per_second)} {progress.noun}/s")
     if progress.seconds_left:
         parts.append(f"{duration(progress.seconds_left)} left")
     return "  ".join(parts)

@@ -34,6 +34,7 @@ class Reporter:
         tensorboard_dir: where the event files go; None writes none.
         total_steps: the run's last step.
         batch_size: images a step, over all devices.
+        noun: what examples are called, where they are no images.
         stream: where text for people goes; None is stderr.
         clock: seconds, from anywhere on, for speeds.
         now: seconds since 1970, for the records.
@@ -46,6 +47,7 @@ class Reporter:
         *,
         total_steps: int,
         batch_size: int,
+        noun: str = "images",
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.perf_counter,
         now: Callable[[], float] = time.time,
@@ -54,6 +56,7 @@ class Reporter:
         self._tensorboard_dir = tensorboard_dir
         self._events: EventWriter | None = None
         self._total_steps = total_steps
+        self._noun = noun
         self._step = 0
         self._loss: float | None = None
         self._accuracy: float | None = None
@@ -206,6 +209,7 @@ class Reporter:
         return Progress(
             step=step,
             total_steps=self._total_steps,
+            noun=self._noun,
             loss=self._loss,
             accuracy=self._accuracy,
             images_per_second=self._images_per_second,

@@ -209,7 +209,7 @@ def _train_choices(progress: Progress, pause: str | None) -> list[list[Piece]]:
         return choices
     if progress.images_per_second is not None:
         speed = speed_text(progress.images_per_second)
-        choices[0].append((f"{speed} images/s", ""))
+        choices[0].append((f"{speed} {progress.noun}/s", ""))
         choices[1].append((f"{speed} img/s", ""))
     if progress.seconds_left is not None:
         left = duration(progress.seconds_left)

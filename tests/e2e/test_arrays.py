@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from e2e.command import Command, read_arrays, read_metrics, together
+from e2e.command import Command, read_arrays, read_metrics, result, together
 from e2e.digits import TEST, TRAIN, first_digits
 
 from jaxtrain import checkpoint
@@ -165,14 +165,17 @@ def test_every_export_scores_as_the_checkpoint(command: Command, evaluated: dict
 def test_a_run_that_goes_on_and_one_on_eight_devices_are_the_same(command: Command) -> None:
     """In host memory, of which the last batch of an evaluation is padded."""
     words = [*FLOWERS, "--config.data.cache=memory", "--config.data.val_share=0.2"]
-    whole, spread, _ = together(
-        functools.partial(command.result, "train", *words, "--workdir=flowers-1"),
+    finished, spread, _ = together(
+        functools.partial(command, "train", *words, "--workdir=flowers-1"),
         functools.partial(command.result, "train", *words, "--workdir=flowers-8", devices=8),
         functools.partial(
             command.result, "train", *words, "--workdir=short", "--config.train.steps=35"
         ),
     )
     command.result("train", *words, "--workdir=short", "--extend")
+    whole = result(finished)
+    assert " examples/s" in finished.stderr
+    assert " images" not in finished.stderr
     assert whole["eval"]["split"] == "val"
     assert whole["eval"]["accuracy"] > 0.9
     assert spread["eval"]["loss"] == pytest.approx(whole["eval"]["loss"], rel=1e-4)
