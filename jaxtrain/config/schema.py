@@ -146,7 +146,9 @@ class DataConfig:
     )
     eval_crop: float = key(1.0, "share of the shorter side that the centre crop keeps", crop_share)
     mean: tuple[float, ...] = key(
-        (0.0,), "subtracted from images in 0..1: one number, or one a channel", channel_numbers
+        (0.0,),
+        "subtracted from images in 0..1, or from features: one number, or one a channel or feature",
+        channel_numbers,
     )
     std: tuple[float, ...] = key(
         (1.0,), "divides them after that: one number, or one a channel", channel_scales
