@@ -116,7 +116,8 @@ def build(
     variables = state.abstract_model(model, image_shape, dataset.num_classes)
     of_params = parameter_shardings(config.parallel.rules, variables["params"], mesh)
     _check_memory(with_shardings(variables["params"], of_params), mesh)
-    updates = optimizer.build(config.optimizer, variables["params"])
+    frozen = models.frozen(config.model, model, variables)
+    updates = optimizer.build(config.optimizer, variables["params"], frozen)
     convolves = state.has_convolution(model, variables, image_shape)
     fixed = Fixed(
         model=model,

@@ -14,6 +14,7 @@ from jaxtrain.config.choices import unknown
 from jaxtrain.config.schema import ModelConfig
 from jaxtrain.errors import UsageError
 from jaxtrain.models import mlp, resnet, user
+from jaxtrain.models.freezing import check_statistics, freezes_statistics, frozen_names
 
 Variables = dict[str, Any]
 
@@ -21,7 +22,8 @@ Builder = Callable[[ModelConfig, int, jax.typing.DTypeLike], nn.Module]
 
 
 def _resnet(name: str, config: ModelConfig, classes: int, dtype: jax.typing.DTypeLike) -> nn.Module:
-    return resnet.build(name, config.resnet, classes, dtype)
+    frozen = freezes_statistics(config)
+    return resnet.build(name, config.resnet, classes, dtype, freeze_batch_stats=frozen)
 
 
 MODELS: dict[str, Builder] = {
@@ -132,7 +134,12 @@ def build(config: ModelConfig, num_classes: int) -> Model:
     """
     dtype = jnp.dtype(config.dtype)
     if ":" in config.name:
-        module = user.build(config.name, config.args, num_classes, dtype)
+        offered = {
+            "num_classes": num_classes,
+            "dtype": dtype,
+            "freeze_batch_stats": freezes_statistics(config),
+        }
+        module = user.build(config.name, config.args, offered)
     elif config.name not in MODELS:
         raise unknown("model.name", config.name, [*MODELS, "package.module:Class"])
     elif config.args:
@@ -144,3 +151,19 @@ def build(config: ModelConfig, num_classes: int) -> Model:
     else:
         module = MODELS[config.name](config, num_classes, dtype)
     return Model(module, dtype, user.call_parameters(module))
+
+
+def frozen(config: ModelConfig, model: Model, variables: Variables) -> frozenset[str]:
+    """Names of the parameters that `config.freeze` freezes; see `freezing.frozen_names`.
+
+    Args:
+        config: the `model` section.
+        model: what it names.
+        variables: its `params` and its other `collections`, abstract or not.
+
+    Raises:
+        UsageError: there is no head, or batch statistics that are to be frozen cannot be.
+    """
+    takes = "freeze_batch_stats" in user.class_parameters(model.module)
+    check_statistics(config, variables["collections"], takes_freezing=takes)
+    return frozen_names(config, variables["params"])

@@ -66,6 +66,7 @@ class Block(nn.Module):
         zero_init: start the last normalisation's scale at 0, so that the block does nothing.
         drop: share of examples that skip the block while training.
         dtype: dtype of the computation; parameters stay float32.
+        freeze_batch_stats: use the running batch statistics in training as well, and keep them.
     """
 
     channels: int
@@ -75,6 +76,7 @@ class Block(nn.Module):
     zero_init: bool
     drop: float
     dtype: jax.typing.DTypeLike
+    freeze_batch_stats: bool = False
 
     @nn.compact
     def __call__(
@@ -89,6 +91,7 @@ class Block(nn.Module):
             train: whether to use and move the batch statistics, and to drop.
             axis: the axis of the devices, if these are the rows of one of them.
         """
+        by_batch = train and not self.freeze_batch_stats
         sides = (1, 3, 1) if self.bottleneck else (3, 3)
         branch = inputs
         for index, side in enumerate(sides, start=1):
@@ -100,7 +103,7 @@ class Block(nn.Module):
                 branch,
                 groups=self.groups,
                 mask=mask,
-                train=train,
+                train=by_batch,
                 axis=axis,
                 name=f"norm{index}",
                 zero_scale=last and self.zero_init,
@@ -115,7 +118,7 @@ class Block(nn.Module):
                 shortcut,
                 groups=self.groups,
                 mask=mask,
-                train=train,
+                train=by_batch,
                 axis=axis,
                 name="shortcut_norm",
             )
@@ -137,6 +140,7 @@ class ResNet(nn.Module):
         dropout: share of pooled features dropped while training.
         num_classes: logits.
         dtype: dtype of the computation; parameters and statistics stay float32.
+        freeze_batch_stats: use the running batch statistics in training as well, and keep them.
     """
 
     stage_sizes: tuple[int, ...]
@@ -149,6 +153,7 @@ class ResNet(nn.Module):
     dropout: float
     num_classes: int
     dtype: jax.typing.DTypeLike
+    freeze_batch_stats: bool = False
 
     @nn.compact
     def __call__(
@@ -182,7 +187,8 @@ class ResNet(nn.Module):
         if train:
             # A gradient of 0 does not undo a NaN that it is multiplied with.
             image = jnp.where(mask[:, None, None, None], image, 0)
-        hidden = self._stem(image, mask=mask, train=train, axis=axis)
+        by_batch = train and not self.freeze_batch_stats
+        hidden = self._stem(image, mask=mask, train=by_batch, axis=axis)
         blocks = 0
         for stage, size in enumerate(self.stage_sizes):
             for index in range(size):
@@ -195,6 +201,7 @@ class ResNet(nn.Module):
                     zero_init=self.zero_init,
                     drop=self.stochastic_depth * blocks / sum(self.stage_sizes),
                     dtype=self.dtype,
+                    freeze_batch_stats=self.freeze_batch_stats,
                     name=f"stage{stage + 1}_block{index}",
                 )
                 hidden = block(hidden, row=row, mask=mask, train=train, axis=axis)
@@ -223,7 +230,14 @@ class ResNet(nn.Module):
         return head(features)
 
 
-def build(name: str, config: ResnetConfig, num_classes: int, dtype: jax.typing.DTypeLike) -> ResNet:
+def build(
+    name: str,
+    config: ResnetConfig,
+    num_classes: int,
+    dtype: jax.typing.DTypeLike,
+    *,
+    freeze_batch_stats: bool = False,
+) -> ResNet:
     """A `ResNet` from its config.
 
     Args:
@@ -231,6 +245,7 @@ def build(name: str, config: ResnetConfig, num_classes: int, dtype: jax.typing.D
         config: the `model.resnet` section.
         num_classes: logits.
         dtype: the dtype to compute in.
+        freeze_batch_stats: use the running batch statistics in training as well, and keep them.
 
     Raises:
         UsageError: groups that are set without group normalisation, or that do not divide the
@@ -252,6 +267,7 @@ def build(name: str, config: ResnetConfig, num_classes: int, dtype: jax.typing.D
         dropout=config.dropout,
         num_classes=num_classes,
         dtype=dtype,
+        freeze_batch_stats=freeze_batch_stats,
     )
 
 

@@ -1,9 +1,13 @@
 """A user's own module, `model.name=package.module:Class`, Linen or NNX.
 
-The contract: `Class(**model.args)`, with `num_classes` and `dtype` passed as well where the class
-takes them; called with images `[batch, H, W, C]`, or features `[batch, D]`, and, where it takes it,
-`train`; returns logits `[batch, classes]`. An NNX class takes the keyword `rngs` when it is made,
-as is usual there.
+The contract: `Class(**model.args)`, with `num_classes`, `dtype` and `freeze_batch_stats` passed as
+well where the class takes them; called with images `[batch, H, W, C]`, or features `[batch, D]`,
+and, where it takes it, `train`; returns logits `[batch, classes]`. An NNX class takes the keyword
+`rngs` when it is made, as is usual there.
+
+For `model.freeze=backbone` its last layer is named `head`, and if it has BatchNorm it takes
+`freeze_batch_stats`: then that uses the running statistics, whatever `train` is
+(`nn.BatchNorm(use_running_average=self.freeze_batch_stats or not train)`).
 """
 
 import importlib
@@ -12,21 +16,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax.typing
 
 from jaxtrain.errors import UsageError
 
 
-def build(
-    name: str, args: Mapping[str, Any], num_classes: int, dtype: jax.typing.DTypeLike
-) -> nn.Module:
+def build(name: str, args: Mapping[str, Any], offered: Mapping[str, Any]) -> nn.Module:
     """Imports and makes the module.
 
     Args:
         name: `package.module:Class`.
         args: arguments of the class.
-        num_classes: passed on where the class takes it and `args` does not hold it.
-        dtype: the dtype to compute in, passed on likewise.
+        offered: other arguments, each passed on where the class takes it and `args` does not
+            hold it.
 
     Raises:
         UsageError: the module or the class cannot be imported, is neither kind of module, or
@@ -35,7 +36,6 @@ def build(
     kind = _import(name)
     # NNX's metaclass hides the signature of the class itself.
     signature = inspect.signature(kind.__init__)
-    offered = {"num_classes": num_classes, "dtype": dtype}
     arguments = {
         key: value for key, value in offered.items() if key in signature.parameters
     } | dict(args)
@@ -52,9 +52,17 @@ def build(
 
 def call_parameters(module: nn.Module) -> frozenset[str]:
     """Names that a module's `__call__` takes, to know whether it wants `train` or `row`."""
+    return frozenset(inspect.signature(_class(module).__call__).parameters)
+
+
+def class_parameters(module: nn.Module) -> frozenset[str]:
+    """Names of the arguments that a module's class takes."""
+    return frozenset(inspect.signature(_class(module).__init__).parameters)
+
+
+def _class(module: nn.Module) -> Any:
     # The bridge's Linen module has its NNX class in this attribute.
-    kind: Any = getattr(module, "nnx_class", type(module))
-    return frozenset(inspect.signature(kind.__call__).parameters)
+    return getattr(module, "nnx_class", type(module))
 
 
 def _import(name: str) -> Any:
