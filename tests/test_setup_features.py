@@ -10,6 +10,7 @@ from helpers import data_mesh
 from jaxtrain import setup
 from jaxtrain.config import from_dict
 from jaxtrain.errors import UsageError
+from jaxtrain.state import abstract_model
 
 FEATURES = np.random.RandomState(0).normal(5, 3, (60, 4))
 LABELS = np.arange(60) % 3
@@ -40,6 +41,26 @@ def test_a_run_is_of_features(path: str) -> None:
     assert (run.fixed.normalise.mean, run.fixed.normalise.std) == ((0.0,), (1.0,))
     kernel = run.abstract.params["hidden_0"]["kernel"]
     assert kernel.shape == (4, 512)
+
+
+def test_a_module_of_ones_own_gets_rows_of_features(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rows_of_features.py").write_text(
+        "import flax.linen as nn\n"
+        "class Net(nn.Module):\n"
+        "    num_classes: int\n"
+        "    @nn.compact\n"
+        "    def __call__(self, features):\n"
+        "        rows, columns = features.shape\n"
+        "        assert columns == 4\n"
+        "        return nn.Dense(self.num_classes)(features)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = build(path, model={"name": "rows_of_features:Net"})
+    assert run.abstract.params["Dense_0"]["kernel"].shape == (4, 3)
+    with pytest.raises(UsageError, match=r"cannot be built for features of shape \(3,\) \(Assert"):
+        abstract_model(run.fixed.model, (3,), 3)
 
 
 def test_statistics_are_those_without_the_holdout(path: str) -> None:
