@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxtrain import data
+from jaxtrain import data, optimizer, rules
 from jaxtrain.check.layout import Layout, batch_layout, most_split, parameter_layouts
 from jaxtrain.check.topology import CompiledStep
 from jaxtrain.config import CheckRequest
 from jaxtrain.data.scan import Example
 from jaxtrain.errors import UsageError
 from jaxtrain.evaluation import batch_rows
-from jaxtrain.models import summary
+from jaxtrain.models import freezing, summary
 from jaxtrain.parallel.mesh import bytes_per_device, row_parts
 from jaxtrain.setup import Run
 from jaxtrain.state import tree_bytes
@@ -55,6 +55,8 @@ def describe(run: Run, request: CheckRequest) -> Report:
         },
         "evaluation": _evaluation(run),
         "model": _model(run, parameters),
+        "rules": _rules(run),
+        "frozen": _frozen(run),
         "memory": {
             "parameters": bytes_per_device(run.abstract.params),
             "other_variables": bytes_per_device(run.abstract.collections),
@@ -132,6 +134,9 @@ def _model(run: Run, parameters: list[Layout]) -> Report:
     layers = summary.layers(run.fixed.model, run.abstract.model, run.image_shape)
     return {
         "parameters": sum(math.prod(one.shape) for one in parameters),
+        "trained_parameters": sum(
+            math.prod(leaf.shape) for leaf in jax.tree.leaves(run.fixed.optimizer.trained(params))
+        ),
         "parameter_bytes": tree_bytes(params),
         "other_variable_bytes": tree_bytes(run.abstract.collections),
         "optimizer_bytes": tree_bytes(run.abstract.opt_state),
@@ -147,6 +152,30 @@ def _model(run: Run, parameters: list[Layout]) -> Report:
             }
             for one, leaf in zip(parameters, jax.tree.leaves(params), strict=True)
         ],
+    }
+
+
+def _rules(run: Run) -> Report:
+    """What each rule by parameter name matches, by key; of the optimizer's keys that matter."""
+    found = optimizer.rules_in_effect(run.config.optimizer, run.abstract.params)
+    return {
+        key: [
+            {"pattern": rule.pattern, "factor": rule.value, "parameters": list(rule.names)}
+            for rule in matched
+        ]
+        for key, matched in found.items()
+    }
+
+
+def _frozen(run: Run) -> Report:
+    """What stays as it is while training."""
+    frozen = run.fixed.optimizer.frozen
+    statistics = "batch_stats" in run.abstract.collections
+    return {
+        "parameters": [
+            name for name in rules.parameter_names(run.abstract.params) if name in frozen
+        ],
+        "batch_stats": statistics and freezing.freezes_statistics(run.config.model),
     }
 
 

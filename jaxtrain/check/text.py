@@ -20,6 +20,8 @@ from jaxtrain.setup import Run
 _LISTED_CLASSES = 30
 # Of more than these only the number is told.
 _LISTED_EXAMPLES = 20
+# Names of parameters in a line; --json lists all.
+_LISTED_NAMES = 4
 
 
 def counted(count: int, noun: str) -> str:
@@ -61,11 +63,9 @@ def report_lines(run: Run, report: Report) -> list[str]:
         field("schedule", f"{run.config.schedule.name} {sparkline(rates, len(rates))}"),
         field("", "first {first:g}, highest {highest:g}, last {last:g}".format(**schedule)),
         *_layer_lines(model["layers"]),
-        field(
-            "model",
-            f"{run.config.model.name}: {model['parameters']:,} parameters, "
-            f"{model['flops_per_image']:,} FLOPs an {noun}",
-        ),
+        field("model", _model(run, model, noun)),
+        *_rule_lines(report["rules"]),
+        *_frozen_lines(report),
         field(
             "memory",
             "parameters {parameters:,} bytes, other variables {other_variables:,}, optimizer "
@@ -117,6 +117,43 @@ def _layer_lines(layers: list[Report]) -> list[str]:
     ]
     rows = [("layer", "kind", "output", "parameters", "FLOPs"), *rows]
     return [field("", line) for line in table(rows, "<<<>>")]
+
+
+def _model(run: Run, model: Report, noun: str) -> str:
+    trained = model["trained_parameters"]
+    share = "" if trained == model["parameters"] else f" ({trained:,} of them trained)"
+    return (
+        f"{run.config.model.name}: {model['parameters']:,} parameters{share}, "
+        f"{model['flops_per_image']:,} FLOPs an {noun}"
+    )
+
+
+def _rule_lines(rules: Report) -> list[str]:
+    """What each rule by parameter name matches."""
+    lines = []
+    for key, matched in rules.items():
+        rows = [
+            (rule["pattern"], f"{rule['factor']:g}", _names(rule["parameters"])) for rule in matched
+        ]
+        lines += table([(key, "factor", "matches"), *rows], "<><")
+    return [field("" if number else "rules", line) for number, line in enumerate(lines)]
+
+
+def _frozen_lines(report: Report) -> list[str]:
+    """What stays as it is while training, if something does."""
+    frozen = report["frozen"]
+    lines = [_names(frozen["parameters"])] if frozen["parameters"] else []
+    lines += ["batch statistics"] if frozen["batch_stats"] else []
+    return [field("" if number else "frozen", line) for number, line in enumerate(lines)]
+
+
+def _names(names: list[str]) -> str:
+    """How many parameters, and which; of many the first ones."""
+    if not names:
+        return "nothing"
+    more = len(names) - _LISTED_NAMES
+    shown = ", ".join(names[:_LISTED_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+    return f"{counted(len(names), 'parameter')}: {shown}"
 
 
 def _evaluation(evaluation: Report, noun: str) -> str:

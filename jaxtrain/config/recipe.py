@@ -14,7 +14,7 @@ from ml_collections import config_dict  # type: ignore[import-untyped]
 from jaxtrain.config.base import RecipeDict
 from jaxtrain.config.schema import Config
 from jaxtrain.config.store import read_json
-from jaxtrain.config.table import key_docs
+from jaxtrain.config.table import key_docs, sections
 from jaxtrain.config.text import find_key, override_values
 from jaxtrain.config.values import build, check_values
 from jaxtrain.errors import UsageError
@@ -85,8 +85,7 @@ def _refuse_unread(model: str, overrides: Mapping[str, str]) -> None:
 
     So a recipe's `model.mlp.*` do not keep `--config.model.name=resnet18` from working alone.
     """
-    groups = {name.split(".")[1] for name in key_docs() if name.startswith("model.")}
-    groups -= {"name", "dtype", "args"}
+    groups = {name.split(".")[1] for name in sections() if name.startswith("model.")}
     own = next((group for group in groups if model.startswith(group)), None)
     if own is None and ":" not in model:
         return  # an unknown name, which the table of models refuses

@@ -195,3 +195,52 @@ def test_flops_of_accumulated_parts():
         "            12,345 FLOPs for one of a step's 4 parts and the update",
         "            no collectives",
     ]
+
+
+SMALL = ["--config.model.mlp.hidden_sizes=4,5"]
+
+
+def test_what_each_rule_matches_is_said():
+    decay = ["--config.optimizer.name=adamw", "--config.optimizer.weight_decay=0.1"]
+    lines, report = said(*SMALL, *decay, "--config.optimizer.rate_rules=head=10; hidden_0=0; .*=1")
+    assert field(lines, "rules") == [
+        "optimizer.decay_rules  factor  matches",
+        "kernel                      1  3 parameters: head/kernel, hidden_0/kernel, "
+        "hidden_1/kernel",
+        ".*                          0  3 parameters: head/bias, hidden_0/bias, hidden_1/bias",
+        "optimizer.rate_rules  factor  matches",
+        "head                      10  2 parameters: head/bias, head/kernel",
+        "hidden_0                   0  2 parameters: hidden_0/bias, hidden_0/kernel",
+        ".*                         1  2 parameters: hidden_1/bias, hidden_1/kernel",
+    ]
+    assert field(lines, "frozen") == ["2 parameters: hidden_0/bias, hidden_0/kernel"]
+    trained = 4 * 5 + 5 + 5 * 10 + 10
+    assert report["model"]["trained_parameters"] == trained
+    assert f"({trained} of them trained)" in field(lines, "model")[0]
+    assert report["memory"]["optimizer"] == 2 * 4 * trained + 4
+    assert report["rules"]["optimizer.rate_rules"][0] == {
+        "pattern": "head",
+        "factor": 10.0,
+        "parameters": ["head/bias", "head/kernel"],
+    }
+    assert report["frozen"]["parameters"] == ["hidden_0/bias", "hidden_0/kernel"]
+
+
+def test_a_frozen_backbone_is_said():
+    resnet = ["--config.model.name=resnet8", "--config.model.freeze=backbone"]
+    lines, report = said(*resnet)
+    frozen = report["frozen"]["parameters"]
+    assert field(lines, "frozen") == [
+        f"{len(frozen)} parameters: {', '.join(frozen[:4])} and {len(frozen) - 4} more",
+        "batch statistics",
+    ]
+    assert not [name for name in frozen if name.startswith("head/")]
+    assert report["model"]["trained_parameters"] == 64 * 10 + 10
+
+
+def test_of_rules_that_change_nothing_nothing_is_said():
+    lines, report = said(*SMALL)
+    assert report["rules"] == {}
+    assert report["frozen"] == {"parameters": [], "batch_stats": False}
+    assert not [line for line in lines if line.startswith(("rules", "frozen"))]
+    assert "of them trained" not in field(lines, "model")[0]
