@@ -6,12 +6,15 @@
     python scripts/benchmark.py start       process start to first finished step
     python scripts/benchmark.py export      test accuracy of exported models; needs '.[tf,onnx]'
     python scripts/benchmark.py keras       the whole command over Keras's time; needs keras
-    python scripts/benchmark.py --all       all of them (about a quarter of an hour on two cores)
+    python scripts/benchmark.py images      reading JPEG files; tf.data and PyTorch where they are
+    python scripts/benchmark.py --all       all of them (about 20 minutes on two cores)
 
 The accuracy of another recipe, with any flag of `jaxtrain train` after `--`:
 
     python scripts/benchmark.py accuracy --recipe=mnist_resnet --runs=3
     python scripts/benchmark.py accuracy --recipe=fashion_mnist_resnet --runs=3
+
+PyTorch may lie in an environment of its own: `images --torch=/path/to/its/python`.
 
 Run it with the Python that jaxtrain is installed in. It ends with a Markdown table of medians, with
 the least and the greatest value in brackets. What is compared takes turns, so that other load on
@@ -43,7 +46,20 @@ HERE = pathlib.Path(__file__).parent
 RECIPE = "mnist_mlp"
 TARGETS = {RECIPE: "≥ 98.4 %", "mnist_resnet": "≥ 99.6 %", "fashion_mnist_resnet": "≥ 94 %"}
 SEEDS = range(5)
-PACKAGES = ("jaxtrain", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "keras")
+PACKAGES = (
+    "jaxtrain",
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "numpy",
+    "pillow",
+    "simplejpeg",
+    "cykooz-resizer",
+    "keras",
+    "tensorflow-cpu",
+)
 
 # Runs `jaxtrain` in a process with an importable package called tensorflow, which says so.
 WITHOUT_TENSORFLOW = """
@@ -234,6 +250,39 @@ def prepare_keras(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     return folder / "recipe.json", folder / "mnist.npz"
 
 
+def images(runs: int, torch_python: str | None = None) -> list[Row]:
+    """Reading 500x375 JPEG files as random parts of 224x224, in batches of 64, by two threads."""
+    if torch_python is None and importlib.util.find_spec("torchvision") is not None:
+        torch_python = sys.executable
+    result = child("images.py", runs, torch_python or "-")
+    measured: dict[str, list[dict[str, float]]] = result["measured"]
+    rows = []
+    for ours, theirs, wanted in (
+        ("none", "tf.data", "≥ 1"),
+        ("none", "torch", "≥ 2"),
+        ("memory", "tf.data", "≥ 3"),
+        ("disk", "tf.data", "≥ 3"),
+    ):
+        if theirs not in measured:
+            say(f"{theirs} is not here, and is left out")
+            continue
+        pairs = list(zip(measured[ours], measured[theirs], strict=True))
+        speeds = [a["images_per_second"] / b["images_per_second"] for a, b in pairs]
+        work = [b["cpu_seconds_per_image"] / a["cpu_seconds_per_image"] for a, b in pairs]
+        what = f"images/s, data.cache={ours} / {theirs}"
+        rows.append(Row(what, f"**{spread(speeds, '.2f')}**", wanted, f"{runs} pairs"))
+        rows.append(Row(f"{what}, by time of all cores", spread(work, ".2f"), "", "the same"))
+    for name, each in measured.items():
+        what = name if name in ("tf.data", "torch") else f"data.cache={name}"
+        speeds = [one["images_per_second"] for one in each]
+        rows.append(Row(f"{what}, images/s", spread(speeds, ".0f"), "", f"{runs} rounds"))
+        memory = [one["bytes"] / 1e6 for one in each]
+        text = f"{memory[0]:.0f}, then up to {max(memory):.0f}"
+        rows.append(Row(f"{what}, MB in memory after an epoch", text, "flat", "the same"))
+    rows.append(Row("mean size of a file, kB", f"{result['mean_bytes'] / 1e3:.0f}", "", ""))
+    return rows
+
+
 def export(runs: int) -> list[Row]:
     """Test accuracy of a model and of its exports, each in its own runtime."""
     command = pathlib.Path(sys.executable).with_name("jaxtrain")
@@ -333,6 +382,7 @@ MEASUREMENTS = {
     "start": (start, 7),
     "export": (export, 1),
     "keras": (keras, 5),
+    "images": (images, 9),
 }
 
 
@@ -344,6 +394,7 @@ def main() -> None:
     parser.add_argument("measurement", nargs="*", help=", ".join(MEASUREMENTS))
     parser.add_argument("--all", action="store_true", help="measure everything")
     parser.add_argument("--recipe", default=RECIPE, help="whose accuracy")
+    parser.add_argument("--torch", help="the Python that has torch and torchvision, for images")
     parser.add_argument("--runs", type=int, help="how often; each measurement has its own default")
     words = sys.argv[1:]
     end = words.index("--") if "--" in words else len(words)
@@ -355,7 +406,7 @@ def main() -> None:
     for name in names:
         measure, runs = MEASUREMENTS[name]
         say(f"{name}: {measure.__doc__.partition(chr(10))[0]}")
-        chosen = (given.recipe, flags) if name == "accuracy" else ()
+        chosen = {"accuracy": (given.recipe, flags), "images": (given.torch,)}.get(name, ())
         rows += measure(given.runs or runs, *chosen)
     load = f", load average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     print(f"{machine()}\n\n{table(rows)}")

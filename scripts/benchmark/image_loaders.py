@@ -1,0 +1,135 @@
+"""Batches of random parts of JPEG files, as one loader makes them, measured when asked to.
+
+    python image_loaders.py LOADER FOLDER
+
+Below FOLDER lie `photos/train/CLASS/*.jpg`, `photos/val/...` and room for a cache. For each line on
+standard input, with a number of batches, it reads as many and answers with a line of JSON: images a
+second, seconds of all processors that each took, and the bytes of its memory that are its own.
+Between those it waits, with what it has read ahead, so that only one of several such processes
+works at a time.
+
+It imports what its loader needs, and so runs under a Python that has no jaxtrain, too.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+BATCH = 64
+SIDE = 224
+THREADS = 2
+# More than any of them reads ahead.
+DISCARDED = 16
+
+
+def jaxtrain(folder: pathlib.Path, cache: str) -> Iterator[Any]:
+    """The batches that `jaxtrain train` reads."""
+    from jaxtrain import data  # noqa: PLC0415
+    from jaxtrain.config.schema import DataConfig  # noqa: PLC0415
+
+    config = DataConfig(
+        source="folder",
+        path=str(folder / "photos"),
+        image_size=(SIDE,),
+        crop="random_resized(0.08,1.0)",
+        cache=cache,
+        cache_path=str(folder / "cache"),
+        threads=THREADS,
+    )
+    split = data.open_dataset(config).train
+    split.prepare(data.silent)
+    batches = data.Sampler(split.size, BATCH, seed=0).batches(10**6)
+    return data.load(split, batches, threads=THREADS, ahead=config.ahead)
+
+
+def tf_data(folder: pathlib.Path) -> Iterator[Any]:
+    """As TensorFlow's guides have it: `decode_and_crop_jpeg` and a resize without antialiasing."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    tf.config.set_visible_devices([], "GPU")
+    paths = sorted(map(str, folder.glob("photos/train/*/*.jpg")))
+
+    def load(path: Any) -> Any:
+        content = tf.io.read_file(path)
+        begin, size, _ = tf.image.sample_distorted_bounding_box(
+            tf.image.extract_jpeg_shape(content),
+            tf.zeros([0, 0, 4]),
+            area_range=(0.08, 1.0),
+            aspect_ratio_range=(3 / 4, 4 / 3),
+            max_attempts=10,
+            use_image_if_no_bounding_boxes=True,
+        )
+        window = tf.stack([begin[0], begin[1], size[0], size[1]])
+        part = tf.io.decode_and_crop_jpeg(content, window, channels=3)
+        return tf.cast(tf.image.resize(part, (SIDE, SIDE)), tf.uint8)
+
+    dataset = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths)).repeat()
+    dataset = dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE)
+    # A buffer that grows by itself would be measured instead of the loader.
+    return iter(dataset.batch(BATCH).prefetch(4))
+
+
+def torch(folder: pathlib.Path) -> Iterator[Any]:
+    """As PyTorch's ImageNet example has it, but left as uint8."""
+    from torch.utils.data import DataLoader  # noqa: PLC0415
+    from torchvision import datasets, transforms  # noqa: PLC0415
+
+    change = transforms.Compose([transforms.RandomResizedCrop(SIDE), transforms.PILToTensor()])
+    images = datasets.ImageFolder(folder / "photos" / "train", change)
+    loader = DataLoader(
+        images, BATCH, shuffle=True, num_workers=THREADS, drop_last=True, persistent_workers=True
+    )
+    while True:
+        yield from loader
+
+
+def opened(loader: str, folder: pathlib.Path) -> Iterator[Any]:
+    """The batches of a loader."""
+    if loader == "tf.data":
+        return tf_data(folder)
+    if loader == "torch":
+        return torch(folder)
+    return jaxtrain(folder, loader)
+
+
+def own_bytes() -> int:
+    """Memory of this process that is not of files."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("RssAnon"))
+    return 1024 * int(line.split()[1])
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those that it has started and that are running."""
+    task = pathlib.Path(f"/proc/self/task/{os.getpid()}")
+    total = time.process_time()
+    for child in (task / "children").read_text().split():
+        fields = pathlib.Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def main() -> None:
+    """Answers until standard input ends."""
+    batches = opened(sys.argv[1], pathlib.Path(sys.argv[2]))
+    for line in sys.stdin:
+        for _ in range(DISCARDED):
+            next(batches)
+        images = BATCH * int(line)
+        began, cpu_began = time.perf_counter(), cpu_seconds()
+        for _ in range(int(line)):
+            next(batches)
+        measured = {
+            "images_per_second": images / (time.perf_counter() - began),
+            "cpu_seconds_per_image": (cpu_seconds() - cpu_began) / images,
+            "bytes": own_bytes(),
+        }
+        print(json.dumps(measured), flush=True)
+
+
+if __name__ == "__main__":
+    main()
