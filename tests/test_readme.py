@@ -1,5 +1,6 @@
 """The README's commands and examples: what is copied from it works."""
 
+import json
 import os
 import re
 import shlex
@@ -8,7 +9,9 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from jaxtrain import errors
 from jaxtrain.cli.words import read_words
@@ -53,26 +56,83 @@ def test_the_workdir_is_the_one_that_the_first_command_prints() -> None:
     assert found == {str(default_path("mnist_mlp", config))}
 
 
-def test_own_modules(tmp_path: Path) -> None:
-    """The files and the commands of that section, as they stand."""
-    text = section("Your own model")
-    files = re.findall(r"`(\w+\.py)`[:.]\n\n```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert [name for name, _ in files] == ["make_waves.py", "my_models.py", "waves.py"]
-    for name, content in files:
-        (tmp_path / name).write_text(content)
-    (commands,) = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    folder = Path(sys.executable).parent
+def python_files(text: str) -> dict[str, str]:
+    """The programs that a section has the reader write, by name."""
+    found = re.findall(r"`(\w+\.py)`[:.]\n\n```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return dict(found)
+
+
+def run_all(commands: str, folder: Path) -> None:
+    """Runs the lines of a block, each of which must succeed."""
+    programs = Path(sys.executable).parent
     for command in commands.splitlines():
         program, *words = shlex.split(command)
         done = subprocess.run(
-            [str(folder / program), *words],
-            cwd=tmp_path,
+            [str(programs / program), *words],
+            cwd=folder,
             env={**os.environ, "JAX_PLATFORMS": "cpu"},
             capture_output=True,
             text=True,
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_own_arrays(tmp_path: Path) -> None:
+    """The program and the commands for arrays, as they stand."""
+    text = section("Your own data")
+    for name, content in python_files(text).items():
+        (tmp_path / name).write_text(content)
+    (commands,) = re.findall(r"^```sh\n(python .*?)^```$", text, re.MULTILINE | re.DOTALL)
+    run_all(commands, tmp_path)
+    result = json.loads((tmp_path / "runs/flowers/result.json").read_text())
+    assert result["eval"]["accuracy"] > 0.8
+    assert (tmp_path / "runs/flowers/export").is_dir()
+
+
+def test_own_photos(tmp_path: Path) -> None:
+    """The commands for folders and lists, for a network of a few seconds."""
+    text = section("Your own data")
+    random = np.random.RandomState(0)
+    for name, colour in (("cat", 60), ("dog", 190)):
+        for number in range(30):
+            image = np.clip(random.normal(colour, 30, (24, 20, 3)), 0, 255).astype(np.uint8)
+            (tmp_path / "photos" / name).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(tmp_path / "photos" / name / f"IMG_{number:04}.jpg")
+    (rows,) = re.findall(r"^```text\n(path,label.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "photos/photos.csv").write_text(
+        rows.splitlines()[0]
+        + "".join(
+            f"\n{name}/IMG_{number:04}.jpg,{name},{'val' if number < 5 else 'train'}"
+            for name in ("cat", "dog")
+            for number in range(30)
+        )
+    )
+    small = (
+        "--config.model.name=resnet8 --config.model.resnet.width=0.25 --config.data.image_size=16 "
+        "--config.train.epochs=3 --config.train.batch_size=16"
+    )
+    blocks = re.findall(r"^```sh\n(jaxtrain .*?)^```$", text, re.MULTILINE | re.DOTALL)
+    commands = [
+        f"{line} {small}" if "--config=" in line else line
+        for block in blocks
+        for line in block.splitlines()
+    ]
+    assert len(commands) == 5
+    run_all("\n".join(commands), tmp_path)
+    assert (tmp_path / "examples.png").exists()
+    assert "photos/cat/IMG_" in (tmp_path / "val.csv").read_text()
+
+
+def test_own_modules(tmp_path: Path) -> None:
+    """The files and the commands of that section, as they stand."""
+    text = section("Your own model")
+    files = python_files(text)
+    assert list(files) == ["make_waves.py", "my_models.py", "waves.py"]
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    (commands,) = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    run_all(commands, tmp_path)
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
