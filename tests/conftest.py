@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import compiling
 import pytest
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Programs are small here and run a few times: LLVM's last passes would take most of the time.
-# The tests of the installed command compile as users do.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=1"
+# Most tests of the installed command compile as users do: see `compiling` and `e2e.command`.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {compiling.QUICKLY}"
 
 import hypothesis
 import jax

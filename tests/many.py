@@ -6,6 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import compiling
+
 from jaxtrain.parallel.processes.coordination import free_port
 
 TIMEOUT_SECONDS = 100
@@ -42,7 +44,7 @@ def run_processes(count: int, program: str, *words: str | Path, devices: int = 2
 def _run(program: str, files: list[Path], words: tuple[str | Path, ...], devices: int) -> None:
     join = JOIN.format(devices=devices, port=free_port(), count=len(files))
     environment = {n: v for n, v in os.environ.items() if not n.startswith(("JAX_", "XLA_"))}
-    environment["XLA_FLAGS"] = "--xla_backend_optimization_level=1"
+    environment["XLA_FLAGS"] = compiling.QUICKLY
     environment["PYTHONPATH"] = str(Path(__file__).parent)
     started = [
         subprocess.Popen(
