@@ -156,7 +156,7 @@ def decode_part(
         header is not None
         and header.colours == _JPEG_COLOURS.get(channels)
         and jpeg.reduction(header, enough) == 1
-        and not (upright and jpeg.may_be_turned(encoded))
+        and not (upright and jpeg.may_be_turned(encoded, header))
     ):
         left, top, right, bottom = choose(header.sides)
         image = jpeg.decode_top(encoded, header, bottom)
@@ -181,7 +181,7 @@ def _by_turbo(
     if header is None or header.sides[0] * header.sides[1] > MAX_PIXELS:
         return None
     turn = None
-    if upright and jpeg.may_be_turned(encoded):
+    if upright and jpeg.may_be_turned(encoded, header):
         turn = _turn(Image.open(io.BytesIO(encoded), formats=_FORMATS))
     if enough is not None and turn in _SWAPS_SIDES:
         enough = enough[::-1]

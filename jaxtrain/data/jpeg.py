@@ -4,7 +4,6 @@ The pixels are the same. What it does not decode, as CMYK, is left to Pillow, an
 finds anything wrong with, be it as harmless as bytes that nothing needs.
 """
 
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,8 +14,7 @@ Sides = tuple[int, int]  # height, width
 
 _START: Final = b"\xff\xd8\xff"
 _LENGTH_END: Final = 4  # of a segment's length, from its marker on
-# Markers: of a frame that is not progressive, lossless or arithmetic; and of a scan.
-_BASELINE: Final = 0xC0
+_BASELINE: Final = 0xC0  # markers
 _SCAN: Final = 0xDA
 _COLOURS: Final = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}
 # How many times smaller an image may be decoded, without a look at most of its pixels.
@@ -32,10 +30,15 @@ class Header(NamedTuple):
     Attributes:
         sides: of the image, before it is turned.
         colours: as simplejpeg names what it is decoded to: `GRAY` or `RGB`.
+        frame: where a baseline frame's segment is: one that is not progressive, lossless or
+            arithmetic; None: it is one of those, or cannot be told.
+        scan: where the first scan begins, after all metadata; None: it cannot be told.
     """
 
     sides: Sides
     colours: str
+    frame: int | None
+    scan: int | None
 
 
 class CutShortError(Exception):
@@ -50,13 +53,14 @@ def header(encoded: bytes) -> Header | None:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(encoded)
     except ValueError:
         return None
-    return Header((height, width), _COLOURS[colours]) if colours in _COLOURS else None
+    if colours not in _COLOURS:
+        return None
+    return Header((height, width), _COLOURS[colours], *_frame_and_scan(encoded))
 
 
-def may_be_turned(encoded: bytes) -> bool:
+def may_be_turned(encoded: bytes, header: Header) -> bool:
     """Whether there may be metadata that says that it is to be turned."""
-    end = next((at for marker, at in _segments(encoded) if marker == _SCAN), None)
-    metadata = encoded[:end]
+    metadata = encoded[: header.scan]
     return any(mark in metadata for mark in _TURNING)
 
 
@@ -110,10 +114,9 @@ def decode_top(encoded: bytes, header: Header, rows: int) -> NDArray[np.uint8] |
     Returns:
         uint8 `[rows or more, w, C]`.
     """
-    frame = _baseline_frame(encoded)
-    if frame is None:
+    mcu_rows, at = _mcu_rows(encoded, header), header.frame
+    if mcu_rows is None or at is None:
         return None
-    at, mcu_rows = frame
     # One row of the coarsest component more: where it is enlarged, a row looks at both neighbours.
     height = -(-(rows + mcu_rows // 8) // mcu_rows) * mcu_rows
     if height < header.sides[0]:
@@ -126,30 +129,25 @@ def decode_top(encoded: bytes, header: Header, rows: int) -> NDArray[np.uint8] |
     return pixels
 
 
-def _baseline_frame(encoded: bytes) -> tuple[int, int] | None:
-    """Where the frame's segment is, and the rows of its MCUs, if it is baseline in one scan."""
-    frame = None
-    for marker, at in _segments(encoded):
-        if marker == _BASELINE and frame is None:
-            frame = at
-        if marker == _SCAN and frame is not None:
-            components = encoded[frame + 9]
-            if encoded[at + _LENGTH_END] != components:
-                return None
-            factors = [encoded[frame + 11 + 3 * k] & 0xF for k in range(components)]
-            return frame, 8 * max(factors)
-    return None
+def _mcu_rows(encoded: bytes, header: Header) -> int | None:
+    """Rows of the units that a baseline image in one scan is coded in; None: it is none."""
+    frame, scan = header.frame, header.scan
+    if frame is None or scan is None or encoded[scan + _LENGTH_END] != encoded[frame + 9]:
+        return None
+    return 8 * max(encoded[frame + 11 + 3 * k] & 0xF for k in range(encoded[frame + 9]))
 
 
-def _segments(encoded: bytes) -> Iterator[tuple[int, int]]:
-    """Each segment before the pixels of the first scan: its marker, and where that is."""
-    at = len(_START) - 1
-    while encoded[at : at + 1] == b"\xff" and at + _LENGTH_END <= len(encoded):
+def _frame_and_scan(encoded: bytes) -> tuple[int | None, int | None]:
+    """Where a baseline frame's segment is, and that of the first scan."""
+    frame, at, end = None, len(_START) - 1, len(encoded) - _LENGTH_END
+    while at < end and encoded[at] == 0xFF:
         marker = encoded[at + 1]
-        yield marker, at
         if marker == _SCAN:
-            return
+            return frame, at
+        if marker == _BASELINE:
+            frame = at
         at += 2 + int.from_bytes(encoded[at + 2 : at + _LENGTH_END])
+    return None, None
 
 
 def _reduced(sides: Sides, by: int) -> Sides:

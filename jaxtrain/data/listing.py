@@ -3,7 +3,6 @@
 import os
 import stat
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from jaxtrain.errors import DataError, UsageError
@@ -64,6 +63,7 @@ def content_of(path: str) -> bytes:
                 f"the file has {status.st_size:,} bytes, more than the {_MAX_FILE_BYTES:,} "
                 "that an image may have"
             )
-        return Path(path).read_bytes()
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
     except OSError as error:
         raise DataError(f"the file cannot be read: {error.strerror or error}") from error

@@ -5,6 +5,7 @@ fast, and to within one level of 255 of what Pillow makes. The result is the sam
 instructions of the CPU. Channels are independent of each other: a fourth one is no alpha.
 """
 
+import functools
 import math
 import threading
 from typing import Any, Final
@@ -32,6 +33,8 @@ class _Local(threading.local):
         self.options = simd.ResizeOptions(bilinear, use_alpha=False)
         kinds = simd.PixelType
         self.kinds = {1: kinds.U8, 2: kinds.U8x2, 3: kinds.U8x3, 4: kinds.U8x4}
+        # Of one size mostly.
+        self.result = functools.lru_cache(maxsize=1)(simd.ImageData)
 
 
 _local: Any = None if simd is None else _Local()
@@ -87,7 +90,7 @@ def _by_simd(
         # Rounding must not bring the box out of the image.
         across, down = min(right - left, width - left), min(bottom - top, height - top)
         options.crop_box = simd.CropBox(left, top, across, down)
-    result = simd.ImageData(sides[1], sides[0], kind)
+    result = _local.result(sides[1], sides[0], kind)
     source = simd.ImageData(width, height, kind, image.tobytes())
     _local.resizer.resize(source, result, options)
     return np.frombuffer(result.get_buffer(), np.uint8).reshape(*sides, channels)
