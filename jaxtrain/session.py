@@ -97,12 +97,14 @@ class Session:
         self._check(int(bad_step))
         if sent.reports:
             self.opened.check_held()
-            interval, learning_rate = jax.device_get(sent.metrics)
+            interval, learning_rate, skips = jax.device_get(sent.metrics)
             trained = self.record.trained = interval.compute()
-            self.reporter.train(sent.steps[-1], **trained, learning_rate=float(learning_rate))
+            skipped = None if skips is None else int(skips.interval)
+            rate = float(learning_rate)
+            self.reporter.train(sent.steps[-1], **trained, learning_rate=rate, skipped=skipped)
 
     def _check(self, bad_step: int) -> None:
-        """Ends the run if there was a step with a loss that is not finite.
+        """Ends the run if there was a step with a loss that is not finite, and not to be skipped.
 
         Raises:
             NonFiniteError: names it.
@@ -111,11 +113,14 @@ class Session:
             return
         self.checkpoints.wait()  # or the step that is being written would not be named
         steps = checkpoint.list_steps(self.checkpoints.directory)
-        half = " or a gradient" if self.run.config.model.dtype == "float16" else ""
+        config = self.run.config
+        limit = config.optimizer.skip_nonfinite
+        gradient = " or a gradient" if config.model.dtype == "float16" or limit else ""
+        after = f", after {limit} skipped in a row" if limit else ""
         kept = f"the last checkpoint is step {steps[-1]}" if steps else "nothing was saved yet"
         raise NonFiniteError(
-            f"the loss{half} is NaN or infinite at step {bad_step}; {kept}; lower "
-            f"optimizer.learning_rate={self.run.config.optimizer.learning_rate:g} "
+            f"the loss{gradient} is NaN or infinite at step {bad_step}{after}; {kept}; lower "
+            f"optimizer.learning_rate={config.optimizer.learning_rate:g} "
             "or set optimizer.clip_norm"
         )
 
@@ -191,11 +196,13 @@ class Session:
     def result(self, state: TrainState) -> Metrics:
         """The content of `result.json`."""
         best = self.record.best
+        skips = state.skips
         return {
             "status": "finished",
             "step": int(state.step),
             "train": self.record.trained,
             "eval": {"split": self.evaluator.split.name, **(self.record.evaluated or {})},
             "best": None if best is None else dataclasses.asdict(best),
+            **({} if skips is None else {"skipped": int(skips.total)}),
             "seconds": round(self.seconds, 3),
         }

@@ -15,6 +15,7 @@ from jaxtrain.errors import UsageError
 from jaxtrain.loss_scale import LossScale
 from jaxtrain.models import Model
 from jaxtrain.optimizer import Optimizer
+from jaxtrain.skips import Skips
 from jaxtrain.tasks import Interval
 
 
@@ -31,6 +32,7 @@ class TrainState:
         interval: sums of the report interval that is under way; part of the state, so that a run
             resumed in the middle of an interval reports the same numbers.
         loss_scale: None unless the model computes in float16.
+        skips: None unless `optimizer.skip_nonfinite` is above 0.
     """
 
     step: jax.Array
@@ -40,6 +42,7 @@ class TrainState:
     opt_state: Any
     interval: Interval
     loss_scale: LossScale | None
+    skips: Skips | None = None
 
     @property
     def model(self) -> dict[str, Any]:
@@ -49,13 +52,15 @@ class TrainState:
     @property
     def training(self) -> dict[str, Any]:
         """The part that only training needs."""
-        return {
+        kept = {
             "step": self.step,
             "seed": self.seed,
             "opt_state": self.opt_state,
             "interval": self.interval,
             "loss_scale": self.loss_scale,
         }
+        # Checkpoints of runs that skip nothing have no such entry.
+        return kept if self.skips is None else {**kept, "skips": self.skips}
 
     @classmethod
     def join(cls, model: dict[str, Any], training: dict[str, Any]) -> "TrainState":
@@ -149,6 +154,7 @@ def create(
         opt_state=optimizer.init(variables["params"]),
         interval=Interval.empty(),
         loss_scale=LossScale.create() if model.dtype == jnp.float16 else None,
+        skips=Skips.create() if optimizer.skip_nonfinite else None,
         **variables,
     )
 

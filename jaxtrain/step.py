@@ -16,7 +16,8 @@ from jaxtrain.errors import UsageError
 from jaxtrain.models import Model
 from jaxtrain.optimizer import Optimizer, Schedule
 from jaxtrain.parallel.loop import summed
-from jaxtrain.state import TrainState
+from jaxtrain.skips import Skips
+from jaxtrain.state import TrainState, all_finite
 from jaxtrain.tasks import Interval, Loss, Task, main_label, soft_target
 
 
@@ -126,10 +127,17 @@ class Fixed:
 
 
 class StepMetrics(NamedTuple):
-    """What a step reports: the interval's sums so far, and the rate of this update."""
+    """What a step reports.
+
+    Attributes:
+        interval: its sums so far.
+        learning_rate: float32 `[]`, of this update.
+        skips: how many updates were skipped; None where none ever is.
+    """
 
     interval: Interval
     learning_rate: jax.Array
+    skips: Skips | None
 
 
 class Resident(NamedTuple):
@@ -214,14 +222,25 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
         interval = interval.replace(bad_step=jnp.where(hopeless, step, interval.bad_step))
     params, opt_state = fixed.optimizer.update(gradients, state.opt_state, state.params, rate)
     learned = {"params": params, "collections": outputs.collections, "opt_state": opt_state}
+    before = {name: getattr(state, name) for name in learned}
     if loss_scale is not None:
-        before = {name: getattr(state, name) for name in learned}
         learned = loss_scale.unless_skipped(learned, before)
+    skips = state.skips
+    if skips is not None:
+        bad = (interval.bad_step > 0) | ~all_finite(gradients)
+        skips = skips.after(bad, first=_is_first(fixed, state))
+        learned = skips.unless_skipped(learned, before)
+        interval = _without_skipped(interval, skips, fixed.optimizer.skip_nonfinite, step)
     interval = _continued(fixed, state).merge(interval)
     new_state = TrainState(
-        step=step, seed=state.seed, interval=interval, loss_scale=loss_scale, **learned
+        step=step,
+        seed=state.seed,
+        interval=interval,
+        loss_scale=loss_scale,
+        skips=skips,
+        **learned,
     )
-    return new_state, StepMetrics(interval, rate)
+    return new_state, StepMetrics(interval, rate, skips)
 
 
 def _gradients(
@@ -292,12 +311,23 @@ def _joined(parts: jax.Array, together: int) -> jax.Array:
     return groups.reshape(-1, *parts.shape[2:])
 
 
+def _is_first(fixed: Fixed, state: TrainState) -> jax.Array | bool:
+    """Whether the next update is the first of a report interval."""
+    return state.step % fixed.report_steps == 0 if fixed.report_steps else False
+
+
 def _continued(fixed: Fixed, state: TrainState) -> Interval:
     """The interval to add to: a new one after a report step."""
     if not fixed.report_steps:
         return state.interval
-    first = state.step % fixed.report_steps == 0
+    first = _is_first(fixed, state)
     return jax.tree.map(lambda x: jnp.where(first, jnp.zeros_like(x), x), state.interval)
+
+
+def _without_skipped(interval: Interval, skips: Skips, limit: int, step: jax.Array) -> Interval:
+    """One step's part of the interval: nothing if it was skipped, but after `limit` a bad step."""
+    interval = skips.unless_skipped(interval, jax.tree.map(jnp.zeros_like, interval))
+    return interval.replace(bad_step=jnp.where(skips.in_a_row > limit, step, 0))
 
 
 def eval_step(

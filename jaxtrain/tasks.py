@@ -84,9 +84,11 @@ class Interval(clu.metrics.Metric):
             bad_step=jnp.where(self.bad_step > 0, self.bad_step, other.bad_step),
         )
 
-    def compute(self) -> dict[str, float]:
-        """Mean loss and accuracy, in float64 on the host."""
+    def compute(self) -> dict[str, float | None]:
+        """Mean loss and accuracy, in float64 on the host; None where no example counts."""
         count = int(self.count)
+        if not count:
+            return {"loss": None, "accuracy": None}
         return {"loss": float(self.loss) / count, "accuracy": int(self.correct) / count}
 
 

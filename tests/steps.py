@@ -29,6 +29,7 @@ from jaxtrain.step import Fixed, Normalise, train_step
 BATCH = 16
 TRAIN = split(37, name="train")
 ADAM = OptimizerConfig(learning_rate=0.01)
+LOSS = tasks.training_loss(0.1, None)
 # Its updates are the gradients' size: unlike Adam's first ones, which are the sign of a gradient
 # that may be rounding alone, they differ between layouts by no more than rounding does.
 MOMENTUM = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9)
@@ -66,6 +67,7 @@ def fixed(
     dtype: str = "float32",
     operations: str = "flip|noise(0.1)",
     updates: OptimizerConfig = ADAM,
+    loss: tasks.Loss = LOSS,
 ) -> Fixed:
     """What a small run has; cached, as a jit's own cache goes by it."""
     model = models.build(
@@ -87,7 +89,7 @@ def fixed(
         model=model,
         augment=augment.build(operations),
         normalise=Normalise((0.4,), (0.3,)),
-        loss=tasks.training_loss(0.1, None),
+        loss=loss,
         optimizer=optimizer.build(updates, params),
         schedule=schedule,
         report_steps=report_steps,

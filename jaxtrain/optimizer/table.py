@@ -208,7 +208,12 @@ def build(config: OptimizerConfig, params: Any, frozen: Set[str] = frozenset()) 
     clip = [] if config.clip_norm is None else [optax.clip_by_global_norm(config.clip_norm)]
     parts = row.build(config, _Parts(trained, decay, layers))
     chain = optax.chain(*clip, *parts, *by_name.scaling(rates, trained))
-    return Optimizer(optax.with_extra_args_support(chain), frozenset(frozen), row.holds_rate)
+    return Optimizer(
+        transformation=optax.with_extra_args_support(chain),
+        frozen=frozenset(frozen),
+        holds_rate=row.holds_rate,
+        skip_nonfinite=config.skip_nonfinite,
+    )
 
 
 def rules_in_effect(config: OptimizerConfig, params: Any) -> dict[str, list[rules.Matched]]:

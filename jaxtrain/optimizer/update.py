@@ -19,11 +19,14 @@ class Optimizer:
             part in the optimizer's state.
         holds_rate: whether the transformation multiplies by the learning rate, which it is given
             as `rate`; else that is left to do.
+        skip_nonfinite: updates in a row that the step skips at most where the loss or a gradient
+            is not finite.
     """
 
     transformation: optax.GradientTransformationExtraArgs
     frozen: frozenset[str]
     holds_rate: bool
+    skip_nonfinite: int = 0
 
     def trained(self, params: Any) -> Any:
         """The parameters that have gradients, None in the place of the others.

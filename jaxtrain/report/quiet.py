@@ -25,7 +25,14 @@ class QuietReporter(Reporter):
     def tick(self, step: int) -> None:
         """Does nothing."""
 
-    def train(self, step: int, loss: float, accuracy: float, learning_rate: float) -> None:
+    def train(
+        self,
+        step: int,
+        loss: float | None,
+        accuracy: float | None,
+        learning_rate: float,
+        skipped: int | None = None,
+    ) -> None:
         """Does nothing."""
 
     def eval(self, step: int, split: str, metrics: Mapping[str, float]) -> None:

@@ -114,7 +114,14 @@ class Reporter:
         if self._clock() >= self._console.due:
             self._console.tick(self._progress(step))
 
-    def train(self, step: int, loss: float, accuracy: float, learning_rate: float) -> None:
+    def train(
+        self,
+        step: int,
+        loss: float | None,
+        accuracy: float | None,
+        learning_rate: float,
+        skipped: int | None = None,
+    ) -> None:
         """Records the interval that ended with step `step`.
 
         Call it when the interval's numbers have come from the device, which may be while later
@@ -122,9 +129,11 @@ class Reporter:
 
         Args:
             step: the last finished step in the interval.
-            loss: mean loss over the interval's examples.
-            accuracy: share of the interval's examples that were classified correctly.
+            loss: mean loss over the interval's examples; None: all its updates were skipped.
+            accuracy: share of the interval's examples that were classified correctly, likewise.
             learning_rate: the rate of step `step`.
+            skipped: updates of the interval that were skipped, whose examples are in neither
+                mean; None: none ever is.
 
         Raises:
             CheckpointError: a record cannot be written.
@@ -137,7 +146,12 @@ class Reporter:
             "learning_rate": learning_rate,
             "images_per_second": self._images_per_second,
         }
+        if skipped is not None:
+            metrics["skipped"] = skipped
         self._record(step, "train", metrics)
+        if skipped:
+            what = f"{skipped:,} update{'' if skipped == 1 else 's'} up to step {step:,}"
+            self._console.message(f"skipped  {what}: the loss or a gradient was NaN or infinite")
         self._console.train(self._progress(step))
 
     def eval(self, step: int, split: str, metrics: Mapping[str, float]) -> None:

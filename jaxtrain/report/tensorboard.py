@@ -28,6 +28,7 @@ TRAIN_TAGS = {
     "accuracy": "train/accuracy",
     "learning_rate": "learning_rate",
     "images_per_second": "images_per_second",
+    "skipped": "train/skipped",
 }
 EVAL_TAGS = {"loss": "eval/loss", "accuracy": "eval/accuracy"}
 
