@@ -18,7 +18,7 @@ from PIL.WebPImagePlugin import WebPImageFile
 from jaxtrain.data import jpeg
 from jaxtrain.errors import DataError, one_line
 
-Part = tuple[int, int, int, int]  # left, top, right, bottom
+PixelBox = tuple[int, int, int, int]  # left, top, right, bottom
 
 MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names by number of channels
 # What image files are called, in lower case, where a name has to tell them from others.
@@ -126,7 +126,7 @@ def decode(
 def decode_part(
     encoded: bytes,
     channels: int,
-    choose: Callable[[tuple[int, int]], Part],
+    choose: Callable[[tuple[int, int]], PixelBox],
     *,
     background: tuple[int, int, int] | None = _BLACK,
     upright: bool = True,

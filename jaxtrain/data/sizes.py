@@ -9,21 +9,20 @@ its results, a `RandomSplit` the images as decoded. JPEG images that are far lar
 decoded at a half, a quarter or an eighth of their sides.
 """
 
-import abc
 import dataclasses
 import functools
-import math
-import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain import operations
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import bits, cache, crops, examples, resize
-from jaxtrain.data.split import Identity, Progress, RawSplit, Split
-from jaxtrain.errors import DataError, UsageError
+from jaxtrain.data import crops, examples
+from jaxtrain.data.cache import Cache
+from jaxtrain.data.sized import CenterSplit, RandomSplit
+from jaxtrain.data.split import Identity, RawSplit, Split
+from jaxtrain.errors import UsageError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +33,13 @@ class Sizing:
         sides: (height, width) of every image; None: as they are.
         crop: the part that is trained on.
         eval_crop: share of the shorter side that the centre crop keeps.
-        cache: `data.cache`.
-        cache_path: `data.cache_path`.
+        cache: where decoded images are kept.
     """
 
     sides: tuple[int, int] | None
     crop: crops.Center | crops.RandomResized
     eval_crop: float
-    cache: str
-    cache_path: str | None
+    cache: Cache
 
 
 def sizing(config: DataConfig) -> Sizing:
@@ -58,7 +55,7 @@ def sizing(config: DataConfig) -> Sizing:
             f"{' or '.join(crops.CROPS)}"
         )
     sides = None if config.image_size is None else (config.image_size[0], config.image_size[-1])
-    return Sizing(sides, parsed[0], config.eval_crop, config.cache, config.cache_path)
+    return Sizing(sides, parsed[0], config.eval_crop, Cache(config.cache, config.cache_path))
 
 
 def for_training(opened: Split | RawSplit, sizing: Sizing) -> Split:
@@ -69,7 +66,7 @@ def for_training(opened: Split | RawSplit, sizing: Sizing) -> Split:
     """
     if isinstance(sizing.crop, crops.Center) or _has_features(opened):
         return for_evaluation(opened, sizing)
-    return RandomSplit(_raw(opened), _sides(opened, sizing), sizing.crop, sizing)
+    return RandomSplit(_raw(opened), _sides(opened, sizing), sizing.crop, sizing.cache)
 
 
 def for_evaluation(opened: Split | RawSplit, sizing: Sizing) -> Split:
@@ -84,184 +81,13 @@ def for_evaluation(opened: Split | RawSplit, sizing: Sizing) -> Split:
     sides = _sides(opened, sizing)
     if isinstance(opened, Split) and opened.image_shape[:2] == sides and sizing.eval_crop == 1:
         return opened
-    return CenterSplit(_raw(opened), sides, sizing.eval_crop, sizing)
-
-
-class _SizedSplit(Split, abc.ABC):
-    """Images of a `RawSplit`, all brought to one shape.
-
-    Args:
-        raw: the images.
-        sides: (height, width) to bring them to.
-        enough: (height, width) from which on an image need not be larger.
-    """
-
-    image_shape: tuple[int, int, int]
-
-    def __init__(self, raw: RawSplit, sides: tuple[int, int], enough: tuple[int, int]):
-        super().__init__(raw.name, raw.labels, (*sides, raw.channels), raw.origin)
-        self.left_out = raw.left_out
-        self._raw = raw
-        self._sides = sides
-        # What has one shape keeps it.
-        self._enough = enough if raw.image_shape is None else None
-        self._images: cache.Images
-
-    def file_of(self, index: int) -> str | None:
-        """Asks the images' source."""
-        return self._raw.file_of(index)
-
-    def prepare(self, progress: Progress, rows: NDArray[np.int64] | None = None) -> None:
-        """Makes the disk cache, if that is asked for."""
-        self._images.prepare(progress, rows)
-
-    def _checksum(self) -> int:
-        return zlib.crc32(f"{self._raw.fingerprint} {self.image_shape} {self._how}".encode())
-
-    @property
-    @abc.abstractmethod
-    def _how(self) -> str:
-        """What distinguishes its images from those of other splits of the same examples."""
-
-    def _named(self, error: Exception, index: int) -> DataError:
-        said = str(error) if isinstance(error, DataError) else repr(error)
-        return DataError(f"example {index} of split {self._raw.name}: {said}")
-
-    def _decode(self, index: int) -> NDArray[np.uint8]:
-        """One image as it is, or as small as is enough, `[h, w, C]`."""
-        try:
-            image = self._raw.decode(index, self._enough)
-        except Exception as error:
-            raise self._named(error, index) from error
-        expected = self._raw.image_shape or (*image.shape[:2], self._raw.channels)
-        if image.shape != expected:
-            found, declared = ("x".join(map(str, shape)) for shape in (image.shape, expected))
-            raise DataError(
-                f"example {index} of split {self._raw.name} is {found}, but its source says "
-                f"{declared}; mend the example"
-            )
-        return image
-
-
-class CenterSplit(_SizedSplit):
-    """The middle of every image.
-
-    Args:
-        raw: the images.
-        sides: (height, width) to bring them to.
-        share: what is kept of the shorter side.
-        sizing: says where its images are kept.
-    """
-
-    def __init__(self, raw: RawSplit, sides: tuple[int, int], share: float, sizing: Sizing):
-        super().__init__(raw, sides, crops.enough_for_center(sides, share))
-        self._share = share
-        how = f"{self._how} to {self._sides} by {resize.NAME}"
-        self._images = _kept(self._make, raw, self.image_shape, how, sizing)
-
-    @property
-    def _how(self) -> str:
-        return f"center {self._share}"
-
-    def read(
-        self, indices: NDArray[np.integer], row_seeds: NDArray[np.uint64] | None = None
-    ) -> NDArray[np.uint8]:
-        """Makes what it does not keep."""
-        if isinstance(self._images, cache.All):
-            return self._images.read(indices)
-        images = map(self._images.get, indices.tolist())
-        return _stacked(images, len(indices), self.image_shape)
-
-    @property
-    def images(self) -> NDArray[np.uint8]:
-        """All images; the kept ones themselves, not to be written to."""
-        return self._images.all() if isinstance(self._images, cache.All) else super().images
-
-    def _make(self, index: int) -> NDArray[np.uint8]:
-        return crops.center(self._decode(index), self._sides, self._share)
-
-
-class RandomSplit(_SizedSplit):
-    """A random part of every image, another one for each row seed.
-
-    Args:
-        raw: the images.
-        sides: (height, width) to bring the parts to.
-        crop: which parts.
-        sizing: says where the images are kept, as they are before a part is taken.
-    """
-
-    random = True
-
-    def __init__(
-        self, raw: RawSplit, sides: tuple[int, int], crop: crops.RandomResized, sizing: Sizing
-    ):
-        super().__init__(raw, sides, crop.enough(sides))
-        self._crop = crop
-        self._seen = np.zeros(self.size, bool)
-        self._images = cache.Remade(self._decode)
-        if not isinstance(raw, _Decoded):
-            how = f"whole, or at least {self._enough}"
-            self._images = _kept(self._decode, raw, raw.image_shape, how, sizing)
-
-    @property
-    def _how(self) -> str:
-        return f"random_resized {dataclasses.astuple(self._crop)}"
-
-    def read(
-        self, indices: NDArray[np.integer], row_seeds: NDArray[np.uint64] | None = None
-    ) -> NDArray[np.uint8]:
-        """Parts of the images that are functions of the row seeds, which are needed here."""
-        if row_seeds is None:
-            raise ValueError(f"split {self.name} cannot be read without row seeds")
-        draws = bits.uniform(row_seeds, crops.DRAWS).tolist()
-        return _stacked(map(self._part, indices.tolist(), draws), len(indices), self.image_shape)
-
-    def _part(self, index: int, draws: Sequence[float]) -> NDArray[np.uint8]:
-        image = self._images.find(index)
-        # Only when all of it is decoded it is known to be whole.
-        if image is None and self._seen[index]:
-            choose = functools.partial(crops.random_box, crop=self._crop, draws=draws)
-            try:
-                part = self._raw.decode_part(index, choose, self._enough)
-            except Exception as error:
-                raise self._named(error, index) from error
-            return crops.resized(part, self._sides)
-        if image is None:
-            image = self._images.get(index)
-            self._seen[index] = True
-        return crops.random_resized(image, self._sides, self._crop, draws)
-
-
-def _kept(
-    make: Callable[[int], NDArray[np.uint8]],
-    raw: RawSplit,
-    shape: tuple[int, int, int] | None,
-    how: str,
-    sizing: Sizing,
-) -> cache.Images:
-    """Images where `data.cache` says; those of arrays not on disk, where they may lie already.
-
-    Args:
-        make: makes the image of an example.
-        raw: the examples.
-        shape: of every image; None: they vary.
-        how: what `make` does to an example.
-        sizing: with `data.cache`.
-    """
-    if sizing.cache == "none":
-        return cache.Remade(make)
-    if sizing.cache == "disk" and not isinstance(raw, _Decoded):
-        folder = cache.cache_folder(sizing.cache_path)
-        return cache.Disk(folder, make, raw, how=how, shape=shape)
-    limit = cache.memory_limit()
-    if shape is not None and raw.size * math.prod(shape) <= limit:
-        return cache.All(make, raw.size, shape)
-    return cache.Some(make, raw.size, limit)
+    return CenterSplit(_raw(opened), sides, sizing.eval_crop, sizing.cache)
 
 
 class _Decoded(RawSplit):
     """A split whose images have one shape already."""
+
+    is_decoded = True
 
     def __init__(self, split: Split):
         self.name = split.name
@@ -320,13 +146,3 @@ def _refuse_for_features(split: Split, sizing: Sizing) -> None:
                 f"{examples.shape_text(split.image_shape)} ({split.origin}); unset it, or give "
                 "images"
             )
-
-
-def _stacked(
-    images: Iterable[NDArray[np.uint8]], count: int, shape: tuple[int, int, int]
-) -> NDArray[np.uint8]:
-    """`[count, H, W, C]`; none, too."""
-    stacked = np.empty((count, *shape), np.uint8)
-    for place, image in zip(stacked, images, strict=True):
-        place[...] = image
-    return stacked

@@ -149,8 +149,10 @@ class RawSplit(abc.ABC):
         image_shape: (height, width, channels) if all images have it; None if sizes vary.
         origin: where the labels come from, for messages.
         left_out: as of a `Split`.
+        is_decoded: whether the images lie in arrays, so that they are read without being decoded.
     """
 
+    is_decoded: bool = False
     left_out: Mapping[str, str] = types.MappingProxyType({})
     name: str
     size: int

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import ArraySplit, RawSplit, Subset, bits, cache, crops, silent, sizes
+from jaxtrain.data import ArraySplit, RawSplit, Subset, bits, crops, silent, sizes
+from jaxtrain.data.cache import Cache, choice
 from jaxtrain.data.split import Identity
 from jaxtrain.errors import DataError, UsageError
 
@@ -68,16 +69,20 @@ def refusal(**keys):
 
 @pytest.fixture
 def no_room(monkeypatch):
-    monkeypatch.setattr(cache, "memory_limit", lambda: 0)
+    monkeypatch.setattr(choice, "memory_limit", lambda: 0)
 
 
 def test_the_config_is_parsed():
-    assert sizes.sizing(DataConfig()) == sizes.Sizing(None, crops.Center(), 1.0, "auto", None)
+    assert sizes.sizing(DataConfig()) == sizes.Sizing(
+        None, crops.Center(), 1.0, Cache("auto", None)
+    )
     config = DataConfig(image_size=(8,), crop="random_resized(0.08,1.0)", eval_crop=0.875)
-    expected = sizes.Sizing((8, 8), crops.RandomResized(0.08, 1.0), 0.875, "auto", None)
+    expected = sizes.Sizing((8, 8), crops.RandomResized(0.08, 1.0), 0.875, Cache("auto", None))
     assert sizes.sizing(config) == expected
     config = DataConfig(image_size=(8, 6), crop="random_resized(0.5, ratio=(1, 1))")
-    expected = sizes.Sizing((8, 6), crops.RandomResized(0.5, 1.0, (1.0, 1.0)), 1.0, "auto", None)
+    expected = sizes.Sizing(
+        (8, 6), crops.RandomResized(0.5, 1.0, (1.0, 1.0)), 1.0, Cache("auto", None)
+    )
     assert sizes.sizing(config) == expected
 
 
@@ -175,7 +180,7 @@ def test_what_does_not_fit_is_decoded_again(no_room):
 @pytest.mark.parametrize("crop", ["center", RANDOM])
 def test_as_many_images_are_kept_as_fit(monkeypatch, room, kept, crop):
     each = 8 * 8 * 3 if crop == "center" else 9 * 14 * 3
-    monkeypatch.setattr(cache, "memory_limit", lambda: int(room * each))
+    monkeypatch.setattr(choice, "memory_limit", lambda: int(room * each))
     raw = Pictures(SAME)
     split = sized(raw, train=True, image_size=(8,), crop=crop)
     for step in (1, 2, 3):
@@ -333,7 +338,7 @@ def test_fingerprints_say_what_was_made_of_the_data(no_room):
     ],
 )
 def test_a_bad_image_is_named(monkeypatch, keys, room, picture, said):
-    monkeypatch.setattr(cache, "memory_limit", lambda: room)
+    monkeypatch.setattr(choice, "memory_limit", lambda: room)
     raw = Pictures(SAME)
     raw.pictures[2] = picture
     split = sized(raw, image_size=(8,), **keys)

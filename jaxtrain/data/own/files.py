@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxtrain.data.decode import Part, decode, decode_part
+from jaxtrain.data.decode import PixelBox, decode, decode_part
 from jaxtrain.data.listing import content_of
 from jaxtrain.data.own.found import identity
 from jaxtrain.data.split import Identity, RawSplit
@@ -79,7 +79,7 @@ class FileSplit(RawSplit):
     def decode_part(
         self,
         index: int,
-        choose: Callable[[tuple[int, int]], Part],
+        choose: Callable[[tuple[int, int]], PixelBox],
         enough: tuple[int, int] | None = None,
     ) -> NDArray[np.uint8]:
         """Reads one image and decodes a part of it; see `RawSplit`."""

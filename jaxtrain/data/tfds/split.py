@@ -1,11 +1,12 @@
 """Examples of a prepared data set, read and decoded one by one."""
 
+import contextlib
 import dataclasses
 import functools
 import json
 import resource
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxtrain.data.decode import decode
+from jaxtrain.data.decode import PixelBox, decode, decode_part
 from jaxtrain.data.split import Identity, RawSplit
 from jaxtrain.data.tfds.index import ShardIndex
 from jaxtrain.data.tfds.records import RecordFile, RecordFormat, features
@@ -104,20 +105,41 @@ class TfdsSplit(RawSplit):
         As TensorFlow does it: alpha that is not wanted is dropped, EXIF is not looked at, and no
         image is reduced.
         """
-        part, record = int(self._part[index]), int(self._record[index])
-        try:
-            content = self._file(part).read(record)
-            if google_crc32c.value(content) != self._checksums[index]:
-                raise ValueError("it is not what it was when the data set was opened first")
-            (encoded,) = features(content)[self._feature.key].bytes_list.value
-            image = decode(encoded, self.channels, background=None, upright=False)
+        with self._named(index):
+            image = decode(self._encoded(index), self.channels, background=None, upright=False)
             if self.image_shape not in (None, image.shape):
                 raise ValueError(f"the image is {image.shape}, not {self.image_shape}")
             return image
+
+    def decode_part(
+        self,
+        index: int,
+        choose: Callable[[tuple[int, int]], PixelBox],
+        enough: tuple[int, int] | None = None,
+    ) -> NDArray[np.uint8]:
+        """Reads one image and decodes a part of it; see `RawSplit`."""
+        with self._named(index):
+            encoded = self._encoded(index)
+            return decode_part(encoded, self.channels, choose, background=None, upright=False)
+
+    def _encoded(self, index: int) -> bytes:
+        content = self._file(int(self._part[index])).read(int(self._record[index]))
+        if google_crc32c.value(content) != self._checksums[index]:
+            raise ValueError("it is not what it was when the data set was opened first")
+        (encoded,) = features(content)[self._feature.key].bytes_list.value
+        image: bytes = encoded
+        return image
+
+    @contextlib.contextmanager
+    def _named(self, index: int) -> Iterator[None]:
+        """Names a record in errors."""
+        try:
+            yield
         # Decoders raise errors of every kind for data that is broken.
         except Exception as error:
             raise DataError(
-                f"record {record} of {self._parts[part].path} cannot be used: {one_line(error)}"
+                f"record {self._record[index]} of {self._parts[self._part[index]].path} cannot be "
+                f"used: {one_line(error)}"
             ) from error
 
     @functools.cached_property
