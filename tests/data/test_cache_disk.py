@@ -226,17 +226,20 @@ def test_processes_may_make_it_at_once(tmp_path):
 Usage = namedtuple("Usage", "total used free")
 
 
-@pytest.mark.parametrize("shape", [None, (1, 2, 3)])
+@pytest.mark.parametrize("shape", [None, (4, 2, 3)])
 def test_a_lack_of_room_is_said_before_anything_is_written(tmp_path, monkeypatch, shape):
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 5e6))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 2**26 + 40 * 24 - 1))
+    raw = Pictures([3] * COUNT)  # 4 x 2 x 3 bytes each
     with pytest.raises(UsageError) as error:
-        prepared(tmp_path / "cache", Pictures(), shape=shape)
+        prepared(tmp_path / "cache", raw, shape=shape)
     assert str(error.value) == (
-        "data.cache=disk: the 40 decoded images of split train need about 0.0 GB, but 0.0 GB are "
-        f"free in {tmp_path / 'cache'}; make room, set data.cache_path to a folder on another "
-        "disk, or set data.cache=memory"
+        "data.cache=disk: the 40 decoded images of split train need about 9.6e-07 GB, but 0.0671 "
+        f"GB are free in {tmp_path / 'cache'}; make room, set data.cache_path to a folder on "
+        "another disk, or set data.cache=memory"
     )
     assert names(tmp_path / "cache") == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 2**26 + 40 * 24))
+    check(prepared(tmp_path / "cache", raw, shape=shape), raw)
 
 
 def test_a_disk_that_gets_full_is_said(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import Sampler, crops, load, open_dataset, silent
+from jaxtrain.data import Sampler, crops, list_inputs, load, open_dataset, silent
 from jaxtrain.data.cache import disk
 from jaxtrain.data.decode import decode
 from jaxtrain.errors import DataError
@@ -120,7 +120,7 @@ def test_a_half_file_is_refused(folder, kept):
         use(dataset.train)
 
 
-def test_large_photos_come_reduced_alike_in_training_and_evaluation(folder):
+def test_large_photos_come_reduced_alike_in_evaluation_and_prediction(folder):
     large = folder / "val" / "a" / "0.jpg"
     photo(large, 0, (400, 600))
     whole = opened(folder, "none", crop="center").eval
@@ -129,3 +129,5 @@ def test_large_photos_come_reduced_alike_in_training_and_evaluation(folder):
     index = next(i for i in range(COUNT) if whole.file_of(i) == str(large))
     expected = crops.center(reduced, (24, 24), 1.0)
     assert np.array_equal(whole.read(np.array([index]))[0], expected)
+    (batch,) = list_inputs([str(large)], None).batches(1, (24, 24, 3), 1.0, (0, 0, 0))
+    assert np.array_equal(batch.images[0], expected)

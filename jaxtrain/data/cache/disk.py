@@ -200,7 +200,7 @@ class Disk:
         if needed + _SPARE_BYTES > free:
             raise self._no_room(
                 f"the {len(indices):,} decoded images of split {self._raw.name} need about "
-                f"{needed / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free in {self._folder}"
+                f"{needed / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free in {self._folder}"
             )
 
     def _no_room(self, said: str) -> UsageError:
