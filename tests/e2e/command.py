@@ -5,12 +5,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Any, TypeVar
 
+import compiling
 import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
@@ -24,6 +26,19 @@ TIMEOUT_SECONDS = 120
 Completed = subprocess.CompletedProcess[str]
 T = TypeVar("T")
 
+# What each command of several in one process says, and its status, are in files.
+IN_TURN = """
+import json, os, sys
+from jaxtrain.cli import main
+for number, words in enumerate(json.loads(sys.argv[2])):
+    for descriptor, name in ((1, "out"), (2, "err")):
+        file = os.open(f"{sys.argv[1]}/{number}.{name}", os.O_CREAT | os.O_WRONLY)
+        os.dup2(file, descriptor)
+        os.close(file)
+    with open(f"{sys.argv[1]}/{number}.status", "w") as file:
+        file.write(str(main(words)))
+"""
+
 
 class Command:
     """Runs the command in a folder of a test, with one CPU device unless said.
@@ -31,17 +46,50 @@ class Command:
     Args:
         folder: where it runs.
         cache: where XLA's compilations are kept for the next process.
+        quickly: whether XLA compiles quickly rather than well, and not as users do.
     """
 
-    def __init__(self, folder: Path, cache: Path) -> None:
+    def __init__(self, folder: Path, cache: Path, *, quickly: bool = False) -> None:
         self.folder = folder
         self.cache = cache
+        self.quickly = quickly
 
-    def __call__(self, *words: str, **options: Any) -> Completed:
-        """Runs to the end; see `start` for the options."""
+    def __call__(
+        self, *words: str, timeout_seconds: float = TIMEOUT_SECONDS, **options: Any
+    ) -> Completed:
+        """Runs to the end; see `start` for the other options."""
         with self.start(*words, **options) as process:
-            out, err = process.communicate(timeout=TIMEOUT_SECONDS)
+            out, err = process.communicate(timeout=timeout_seconds)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def in_turn(self, *calls: Sequence[str], before: str = "", **options: Any) -> list[Completed]:
+        """Runs several commands in one process, one after the other.
+
+        For tests of many commands that are not about processes: most of what a refusal takes is
+        the start of Python and JAX.
+
+        Args:
+            calls: the arguments of each.
+            before: a Python program that is run first.
+            options: as for `start`.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            done = self(
+                *(folder, json.dumps(calls)),
+                program=(sys.executable, "-c", before + IN_TURN),
+                timeout_seconds=TIMEOUT_SECONDS * len(calls),
+                **options,
+            )
+            files = sorted(Path(folder).iterdir())
+            said = {file.name: file.read_text() for file in files}
+        assert (done.returncode, len(said)) == (0, 3 * len(calls)), (done, said)
+        return [
+            subprocess.CompletedProcess(
+                list(words),
+                *(int(said[f"{number}.status"]), said[f"{number}.out"], said[f"{number}.err"]),
+            )
+            for number, words in enumerate(calls)
+        ]
 
     @contextlib.contextmanager
     def start(
@@ -67,8 +115,11 @@ class Command:
             if not name.startswith(("JAX_", "XLA_", "TF_", "PYTHON"))
         }
         variables["JAX_PLATFORMS"] = "cpu"
+        flags = [compiling.QUICKLY] if self.quickly else []
         if devices > 1:
-            variables["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+            flags.append(f"--xla_force_host_platform_device_count={devices}")
+        if flags:
+            variables["XLA_FLAGS"] = " ".join(flags)
         if cached:
             variables["JAX_COMPILATION_CACHE_DIR"] = str(self.cache)
             variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
@@ -93,10 +144,7 @@ class Command:
 
     def refused(self, *words: str, status: int = 2, **options: Any) -> str:
         """Runs what must be refused before anything is said but the error; returns its text."""
-        done = self(*words, **options)
-        message = error(done, status)
-        assert done.stderr.count("\n") == 1
-        return message
+        return refusal(self(*words, **options), status)
 
 
 def together(*calls: Callable[[], T]) -> list[T]:
@@ -113,6 +161,13 @@ def result(done: Completed) -> dict[str, Any]:
     assert done.stdout.count("\n") == 1
     assert done.stdout.endswith("}\n")
     return json.loads(done.stdout)
+
+
+def refusal(done: Completed, status: int = 2) -> str:
+    """The text of an expected error that is all that was said."""
+    message = error(done, status)
+    assert done.stderr.count("\n") == 1
+    return message
 
 
 def error(done: Completed, status: int) -> str:

@@ -15,19 +15,19 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def new_command(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Callable[[], Command]:
+def new_command(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Callable[..., Command]:
     """Makes a command in a new folder, in which `digits.py` is a recipe of 20 steps."""
     cache = tmp_path_factory.mktemp("cache")
 
-    def new() -> Command:
+    def new(*, quickly: bool = False) -> Command:
         folder = tmp_path_factory.mktemp("place")
         write_recipe(folder, digits)
-        return Command(folder, cache)
+        return Command(folder, cache, quickly=quickly)
 
     return new
 
 
 @pytest.fixture
-def command(new_command: Callable[[], Command]) -> Command:
+def command(new_command: Callable[..., Command]) -> Command:
     """A command in a folder of its own."""
     return new_command()

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,19 +29,13 @@ LAYOUTS = {
 }
 
 
-def on(devices: int) -> dict[str, Any]:
-    """Options of a command with as many devices, that compiles quickly rather than well."""
-    flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=1"
-    return {"environment": {"XLA_FLAGS": flags}}
-
-
 @pytest.fixture(scope="module")
-def trained(new_command: Callable[[], Command]) -> Command:
+def trained(new_command: Callable[..., Command]) -> Command:
     """A command in a folder with a run of each."""
-    command = new_command()
+    command = new_command(quickly=True)
     together(
         *(
-            partial(command.result, "train", *WORDS, *more, f"--workdir={name}", **on(devices))
+            partial(command.result, "train", *WORDS, *more, f"--workdir={name}", devices=devices)
             for name, (devices, more) in LAYOUTS.items()
         )
     )
@@ -67,7 +60,7 @@ def test_the_numbers_are_those_of_one_device(trained: Command, name: str) -> Non
 
 def test_each_is_evaluated_on_other_devices(trained: Command) -> None:
     for devices, name in ((2, "fsdp"), (4, "tensor"), (1, "pmap")):
-        scored = trained.result("eval", f"--workdir={name}", **on(devices))
+        scored = trained.result("eval", f"--workdir={name}", devices=devices)
         event = read_metrics(trained.folder / name)[-1]
         assert scored["eval"]["accuracy"] == event["accuracy"]
         assert scored["eval"]["loss"] == pytest.approx(event["loss"], rel=1e-6)
@@ -79,7 +72,8 @@ def test_each_goes_on_as_another(trained: Command) -> None:
     for old, new in (("fsdp", "one"), ("one", "fsdp"), ("tensor", "pmap")):
         devices, layout = LAYOUTS[new]
         plain = ["--config.parallel.mesh=data=-1", "--config.parallel.rules=replicated"]
-        trained.result("train", *WORDS, *plain, *layout, *more, f"--workdir={old}", **on(devices))
+        words = [*WORDS, *plain, *layout, *more, f"--workdir={old}"]
+        trained.result("train", *words, devices=devices)
         assert saved_steps(trained.folder / old) == [3, 5]
     np.testing.assert_allclose(
         losses(trained.folder / "fsdp")[4:6], losses(trained.folder / "one")[4:6], rtol=0.05

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from e2e.command import Command, read_arrays, read_metrics, saved_steps, together
+from e2e.command import (
+    Command,
+    read_arrays,
+    read_metrics,
+    refusal,
+    result,
+    saved_steps,
+    together,
+)
 from e2e.digits import first_digits, write_split
 
 RESNET = [
@@ -32,8 +40,8 @@ RESNET = [
 
 
 @pytest.fixture(scope="module")
-def command(new_command: Callable[[], Command]) -> Command:
-    return new_command()
+def command(new_command: Callable[..., Command]) -> Command:
+    return new_command(quickly=True)
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +53,15 @@ def trained(command: Command) -> Path:
 
 
 def test_evaluation_gives_the_numbers_of_training(command: Command, trained: Path) -> None:
-    result = json.loads((trained / "result.json").read_text())
-    again = command.result("eval", "--workdir=runs/resnet", "--config.eval.batch_size=1000")
-    assert again["eval"] == result["eval"]
-    other = command.result("eval", "--workdir=runs/resnet", "--config.eval.batch_size=7")
-    assert other["eval"]["loss"] == pytest.approx(result["eval"]["loss"], rel=1e-6)
-    assert other["eval"]["accuracy"] == result["eval"]["accuracy"]
+    expected = json.loads((trained / "result.json").read_text())["eval"]
+    words = ["eval", "--workdir=runs/resnet"]
+    again, other = map(
+        result,
+        command.in_turn(*([*words, f"--config.eval.batch_size={size}"] for size in (1000, 7))),
+    )
+    assert again["eval"] == expected
+    assert other["eval"]["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+    assert other["eval"]["accuracy"] == expected["accuracy"]
 
 
 def test_a_resumed_resnet_ends_bit_for_bit_the_same(command: Command, trained: Path) -> None:
@@ -100,7 +111,9 @@ def test_half_precision_trains(command: Command, trained: Path, dtype: str) -> N
         assert 2.0**6 < scale <= 2.0**16
 
 
-def test_calls_of_any_length_give_the_same_bits(command: Command) -> None:
+def test_calls_of_any_length_give_the_same_bits(new_command: Callable[..., Command]) -> None:
+    """Compiled as users do."""
+    command = new_command()
     words = ["--config=digits.py", "--config.train.steps=23", "--config.report.every_steps=7"]
     together(
         *(
@@ -137,35 +150,37 @@ def test_synthetic_data_trains(command: Command) -> None:
     assert summary["train"]["loss"] < read_metrics(command.folder / "runs/synthetic")[0]["loss"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (
-            ["--config.model.name=resnet8", "--config.train.steps_per_call=5"],
-            "train.steps_per_call=5 makes convolutions many times slower on CPU devices; set "
-            "train.steps_per_call=1",
-        ),
-        (
-            ["--config.data.cache=memory", "--config.train.steps_per_call=5"],
-            "train.steps_per_call=5 needs the examples on the devices; set data.cache=device, or "
-            "train.steps_per_call=1",
-        ),
-        (
-            ["--config.train.accumulate=3"],
-            "train.batch_size=40 does not divide over train.accumulate=3 parts; try 39 or 42",
-        ),
-        (["--config.model.name=resnet19"], "did you mean 'resnet18'?"),
-        (["--config.data.mean=0.1,0.2"], "but images have 1 channels"),
-        (["--config.data.class_weights=1,2"], "must be balanced, or 10 numbers of 0 to 1e6"),
-        (["--config.data.augment=flop"], "did you mean 'flip'?"),
-        (["--config.data.augment=saturation(0.2)"], "data.augment"),
-        (["--config.data.crop=random_resized(2,3)"], "data.crop"),
-        (["--config.data.source=tfds"], "data.name"),
-    ],
-)
-def test_what_cannot_be_is_refused(command: Command, words: list[str], said: str) -> None:
-    message = command.refused("train", "--config=digits.py", *words, "--workdir=runs/none")
-    assert said in message
+REFUSED = [
+    (
+        ["--config.model.name=resnet8", "--config.train.steps_per_call=5"],
+        "train.steps_per_call=5 makes convolutions many times slower on CPU devices; set "
+        "train.steps_per_call=1",
+    ),
+    (
+        ["--config.data.cache=memory", "--config.train.steps_per_call=5"],
+        "train.steps_per_call=5 needs the examples on the devices; set data.cache=device, or "
+        "train.steps_per_call=1",
+    ),
+    (
+        ["--config.train.accumulate=3"],
+        "train.batch_size=40 does not divide over train.accumulate=3 parts; try 39 or 42",
+    ),
+    (["--config.model.name=resnet19"], "did you mean 'resnet18'?"),
+    (["--config.data.mean=0.1,0.2"], "but images have 1 channels"),
+    (["--config.data.class_weights=1,2"], "must be balanced, or 10 numbers of 0 to 1e6"),
+    (["--config.data.augment=flop"], "did you mean 'flip'?"),
+    (["--config.data.augment=saturation(0.2)"], "data.augment"),
+    (["--config.data.crop=random_resized(2,3)"], "data.crop"),
+    (["--config.data.source=tfds"], "data.name"),
+]
+
+
+def test_what_cannot_be_is_refused(command: Command) -> None:
+    done = command.in_turn(
+        *(["train", "--config=digits.py", *words, "--workdir=runs/none"] for words, _ in REFUSED)
+    )
+    for each, (_, said) in zip(done, REFUSED, strict=True):
+        assert said in refusal(each)
     assert not (command.folder / "runs" / "none").exists()
 
 
@@ -221,7 +236,7 @@ def test_other_data_is_brought_to_the_size_of_training(command: Command, trained
     assert [name for name in names if len(name) > len("test-8.json")], names
     other = ["--config.data.source=synthetic", "--config.data.path=None"]
     message = command.refused("eval", "--workdir=runs/resnet", *other)
-    assert "has images of 3 channels, but the model was trained on 1" in message
+    assert "has images of 3 channels, but the model was trained on images of 1" in message
     assert trained.exists()
 
 
