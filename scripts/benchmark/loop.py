@@ -25,7 +25,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from jaxtrain import keys, session, train
 from jaxtrain.config import TrainRequest, load_recipe, resolve
@@ -49,16 +48,16 @@ def bare_chunk(run: Run) -> Callable[[int], float]:
         loop, and returns the seconds that they took.
     """
     fixed = run.fixed
-    optimizer = optax.chain(fixed.optimizer, optax.scale_by_learning_rate(fixed.schedule))
+    optimizer = fixed.optimizer
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: Any, image: jax.Array, label: jax.Array, row: jax.Array) -> Any:
         count, params, collections, opt_state = state
 
-        def loss_fn(params: Any) -> tuple[jax.Array, Any]:
+        def loss_fn(trained: Any) -> tuple[jax.Array, Any]:
             changed = fixed.augment(keys.step_key(0, count, "augment"), unit_interval(image), row)
             logits, updated = fixed.model.apply(
-                params,
+                optimizer.whole(trained, params),
                 collections,
                 fixed.normalise(changed),
                 row=row,
@@ -66,9 +65,11 @@ def bare_chunk(run: Run) -> Callable[[int], float]:
             )
             return fixed.loss(logits, label).mean(), updated
 
-        (loss, collections), gradients = jax.value_and_grad(loss_fn, has_aux=True)(params)
-        updates, opt_state = optimizer.update(gradients, opt_state, params)
-        return (count + 1, optax.apply_updates(params, updates), collections, opt_state), loss
+        grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
+        (loss, collections), gradients = grad_fn(optimizer.trained(params))
+        rate = fixed.schedule(count)
+        params, opt_state = optimizer.update(gradients, opt_state, params, rate)
+        return (count + 1, params, collections, opt_state), loss
 
     created = run.create_state()
     opt_state = optimizer.init(created.params)
