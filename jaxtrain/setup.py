@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxtrain import augment, data, models, optimizer, plan, state, tasks
+from jaxtrain import augment, data, losses, models, optimizer, plan, state
 from jaxtrain.config import Config
 from jaxtrain.config.schema import TrainConfig
 from jaxtrain.errors import UsageError
@@ -189,11 +189,11 @@ def _augment(text: str, image_shape: tuple[int, ...]) -> augment.Augment:
     return made
 
 
-def _loss(config: Config, dataset: data.Dataset) -> tasks.Loss:
-    weights = tasks.parse_class_weights(
+def _loss(config: Config, dataset: data.Dataset) -> losses.Loss:
+    weights = losses.parse_class_weights(
         config.data.class_weights, dataset.train.labels, dataset.num_classes
     )
-    return tasks.training_loss(config.train.label_smoothing, weights)
+    return losses.training_loss(config.train.label_smoothing, weights)
 
 
 def _steps_per_call(config: Config, split: data.Split, mesh: AnyMesh, *, convolves: bool) -> int:

@@ -13,12 +13,13 @@ from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import Batch, Statistics
 from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.errors import UsageError
+from jaxtrain.losses import Loss, main_label, soft_target
 from jaxtrain.models import Model
 from jaxtrain.optimizer import Optimizer, Schedule
 from jaxtrain.parallel.loop import summed
 from jaxtrain.skips import Skips
 from jaxtrain.state import TrainState, all_finite
-from jaxtrain.tasks import Interval, Loss, Task, main_label, soft_target
+from jaxtrain.tasks import Interval, Task
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from helpers import IMAGE_SHAPE, split
 
-from jaxtrain import augment, data, models, optimizer, setup, state, tasks
+from jaxtrain import augment, data, losses, models, optimizer, setup, state
 from jaxtrain.config.schema import (
     DataConfig,
     MlpConfig,
@@ -29,7 +29,7 @@ from jaxtrain.step import Fixed, Normalise, train_step
 BATCH = 16
 TRAIN = split(37, name="train")
 ADAM = OptimizerConfig(learning_rate=0.01)
-LOSS = tasks.training_loss(0.1, None)
+LOSS = losses.training_loss(0.1, None)
 # Its updates are the gradients' size: unlike Adam's first ones, which are the sign of a gradient
 # that may be rounding alone, they differ between layouts by no more than rounding does.
 MOMENTUM = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9)
@@ -67,7 +67,7 @@ def fixed(
     dtype: str = "float32",
     operations: str = "flip|noise(0.1)",
     updates: OptimizerConfig = ADAM,
-    loss: tasks.Loss = LOSS,
+    loss: losses.Loss = LOSS,
 ) -> Fixed:
     """What a small run has; cached, as a jit's own cache goes by it."""
     model = models.build(

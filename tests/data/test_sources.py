@@ -161,7 +161,7 @@ def test_idx_needs_a_path():
 
 def test_unknown_source():
     said = refusal(lambda: open_source(DataConfig(source="minst"), silent))
-    assert said.startswith("data.source='minst' is unknown: choose one of arrays, csv, folder, idx, mnist")
+    assert said.startswith("data.source='minst' is unknown: choose one of arrays, csv, folder, idx")
     assert said.endswith("did you mean 'mnist'?")
 
 

@@ -95,7 +95,8 @@ class TinySlow(tfds.core.GeneratorBasedBuilder):
 
 sys.stdin.readline()
 config = DataConfig(source="tfds", path=sys.argv[1], name="tiny_slow", download=True)
-print(sorted(SOURCES["tfds"](config, silent).open("train").labels.tolist()), "tensorflow" in sys.modules)
+labels = SOURCES["tfds"](config, silent).open("train").labels
+print(sorted(labels.tolist()), "tensorflow" in sys.modules)
 """
 
 
