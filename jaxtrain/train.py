@@ -251,7 +251,11 @@ def _compile_evaluator(run: Run) -> Evaluator:
 def _introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
     """Says what is trained on what."""
     train, evaluated = run.dataset.train, run.dataset.eval
-    parameters = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(run.abstract.params))
+    params = run.abstract.params
+    parameters, trained = (
+        sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+        for tree in (params, run.fixed.optimizer.trained(params))
+    )
     reporter.message(
         f"data     {run.config.data.source}: {train.size:,} {train.name}, {evaluated.size:,} "
         f"{evaluated.name}, {run.dataset.num_classes} classes"
@@ -270,7 +274,10 @@ def _introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
         axes = ", ".join(f"{axis}={size}" for axis, size in run.mesh.shape.items() if size > 1)
         how = run.config.parallel.rules if run.config.parallel.mode == "jit" else "pmap"
         devices += f" ({axes}; {how})"
-    reporter.message(f"model    {run.config.model.name}: {parameters:,} parameters, on {devices}")
+    share = "" if trained == parameters else f" ({trained:,} of them trained)"
+    reporter.message(
+        f"model    {run.config.model.name}: {parameters:,} parameters{share}, on {devices}"
+    )
 
 
 def _say_length(run: Run, opened: workdir.Workdir, reporter: Reporter, first: int) -> None:

@@ -14,6 +14,10 @@ from jaxtrain.losses import (
 )
 
 
+LOGITS = jnp.array([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]])
+LABELS = jnp.array([1, 0])
+
+
 def test_label_smoothing_is_optaxs():
     target = optax.smooth_labels(jax.nn.one_hot(LABELS, 3), 0.3)
     expected = optax.softmax_cross_entropy(LOGITS, target)

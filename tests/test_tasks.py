@@ -42,7 +42,3 @@ def test_the_summary_is_in_float64():
     results = {"loss": np.full(3, 0.1, np.float32), "correct": np.array([True, False, True])}
     found = CLASSIFICATION.summary(results)
     assert found == {"loss": float(np.float32(0.1)), "accuracy": 2 / 3, "count": 3}
-
-
-LOGITS = jnp.array([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]])
-LABELS = jnp.array([1, 0])

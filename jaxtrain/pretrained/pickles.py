@@ -8,7 +8,6 @@ else ends the reading. So nothing of a file is ever run.
 
 import dataclasses
 import pickletools
-import struct
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -49,7 +48,7 @@ def load(content: bytes, known: Mapping[str, Call | None], persistent: Callable[
                 if opcode.name == "STOP":
                     return machine.pop()
                 machine.execute(opcode.name, argument)
-    except (ValueError, LookupError, struct.error) as error:
+    except (ValueError, LookupError) as error:
         raise damaged("its pickle") from error
     raise damaged("its pickle has no end")
 

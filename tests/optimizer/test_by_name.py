@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from steps import leaves_equal
+from steps import close, leaves_equal, trained
 
 from jaxtrain import optimizer, rules
 from jaxtrain.config.schema import OptimizerConfig
@@ -146,3 +146,26 @@ def test_what_the_rules_match_is_told_where_they_change_something():
     rate = [("block", 0.0, 4), ("head", 2.0, 2), (".*", 1.0, 2)]
     assert told(rate_rules=FROZEN) == {"optimizer.rate_rules": rate}
     assert told(rate_rules="head=1; .*=1") == {}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"devices": 8},
+        {"devices": 8, "mode": "pmap"},
+        {"devices": 2, "accumulate": 4},
+        {"devices": 4, "mesh": "data=2,fsdp=2", "rules": "fsdp"},
+        {"devices": 1, "most": 4, "lengths": (1, 4)},
+    ],
+    ids=str,
+)
+def test_what_is_frozen_stays_however_the_step_runs(keys):
+    updates = OptimizerConfig(learning_rate=0.01, rate_rules="hidden_0/kernel=0; head=2; .*=1")
+    options = {"updates": updates, "operations": "flip"}
+    keys = dict(keys)
+    alone, _ = trained(1, "device", 5, **options)
+    first, _ = trained(1, "device", 1, updates=OptimizerConfig(rate_rules=updates.rate_rules))
+    other, _ = trained(keys.pop("devices"), "device", 5, **options, **keys)
+    close(alone.params, other.params, rtol=1e-4, atol=1e-5)
+    initial = first.params["hidden_0"]["kernel"]
+    np.testing.assert_array_equal(other.params["hidden_0"]["kernel"], initial)

@@ -160,6 +160,13 @@ def test_weights_of_grey_images_fit_a_model_of_such() -> None:
     assert imported.variables["params"]["stem_conv"]["kernel"].shape == (7, 7, 1, 8)
 
 
+def test_three_channels_are_summed_for_grey_images_alone() -> None:
+    tensors = tensors_of(channels=3)
+    assert "is (7, 7, 3, 8) in the file, but (7, 7, 2, 8) in the model" in refusal(
+        tensors, abstract(channels=2)
+    )
+
+
 def test_a_cifar_stem_fits_its_like() -> None:
     wanted = abstract("resnet18", stem="cifar")
     stem = fit(tensors_of(side=3), wanted).variables["params"]["stem_conv"]["kernel"]
@@ -264,6 +271,8 @@ def test_leftovers_and_gaps_are_listed() -> None:
         "layer01.0.conv1.weight",
         "layer1.\u0660.conv1.weight",
         "layer1.0.conv1.weight ",
+        "layer1.0.conv1x.weight",
+        "layer1.0.conv1.1.weight",
         "layer1.0.downsample.2.weight",
         "layer1.0.downsample0.weight",
         "resnet.encoder.stages.0.layers.0.layer.0.convolution.weight",
@@ -277,6 +286,12 @@ def test_a_name_that_is_almost_right_has_no_place(name: str) -> None:
         f"does not fit the model: tensors without a place in it: {ascii(name)[1:-1]}; "
         in refusal(tensors, abstract())
     )
+
+
+def test_hugging_faces_names_keep_their_prefix() -> None:
+    name = "branch.embedder.embedder.convolution.weight"
+    tensors = tensors_of(family="huggingface") | {name: np.zeros(3, np.float32)}
+    assert f"tensors without a place in it: {name}; " in refusal(tensors, abstract())
 
 
 def test_long_lists_are_cut_and_stay_on_one_line() -> None:

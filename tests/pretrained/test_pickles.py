@@ -147,6 +147,7 @@ def test_other_instructions_are_refused(content: bytes, instruction: str) -> Non
         b"\x80\x02]K\x01K\x02s.",
         b"\x80\x02}(K\x01u.",
         b"\x80\x02}a.",
+        b"\x80\x02}K\x01a.",
         b"\x80\x02h\x05.",
         b"\x80\x02K\x01)R.",
         b"\x80\x02cknown\ncall\nK\x01R.",
