@@ -81,6 +81,11 @@ def step_count(value: int) -> str | None:
     return None if 0 < value < 2**31 else "must be above 0 and below 2147483648"
 
 
+def skip_limit(value: int) -> str | None:
+    """After more than this in a row no update will be finite any more."""
+    return None if 0 <= value <= 10**6 else "must be between 0 and 1000000"
+
+
 def all_positive(values: tuple[float, ...]) -> str | None:
     """Every element above 0."""
     return None if all(value > 0 for value in values) else "must hold only values above 0"

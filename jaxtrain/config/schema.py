@@ -29,6 +29,7 @@ from jaxtrain.config.checks import (
     positive,
     proper_fraction,
     seed_range,
+    skip_limit,
     step_count,
     synthetic_examples,
     thread_count,
@@ -295,7 +296,7 @@ class OptimizerConfig:
         0,
         "updates in a row that are skipped at most where the loss or a gradient is NaN or "
         "infinite; one more ends the run",
-        non_negative,
+        skip_limit,
     )
 
 

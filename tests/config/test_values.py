@@ -84,6 +84,7 @@ def test_accepts(name: str, given: Any, expected: Any) -> None:
         ("data.class_names", [], "must hold one name a class, none empty"),
         ("data.class_names", ["cat", "dog", "cat"], "data.class_names holds 'cat' twice"),
         ("data.cache", "ram", "data.cache='ram' must be one of auto, device, memory"),
+        ("optimizer.skip_nonfinite", 10**7, "must be between 0 and 1000000"),
         ("seed", 2**32, "seed=4294967296 must be between 0 and 4294967295"),
         ("model.args", [1], "model.args=[1] must be a dict"),
         ("model.args", {"a": math.nan}, "model.args.a=nan must be finite"),
