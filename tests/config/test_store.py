@@ -54,11 +54,14 @@ ARGUMENTS = st.dictionaries(
 
 
 CHOICES: dict[str, list[str | None]] = {
+    "data.on_bad_file": ["error", "skip"],
     "data.cache": ["auto", "device", "memory"],
+    "model.freeze": [None, "backbone"],
     "model.dtype": ["float32", "bfloat16", "float16"],
     "model.resnet.stem": [None, "imagenet", "cifar"],
     "model.resnet.norm": ["batch", "group"],
     "checkpoint.best_metric": [None, "accuracy", "loss"],
+    "parallel.mode": ["jit", "pmap"],
 }
 
 # Keys that contradict another key that is drawn.
