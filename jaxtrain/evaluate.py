@@ -169,8 +169,11 @@ def _results(
         console.batches("evaluate", done, total)
 
     console.pause("evaluate")
+    flip_average = config.eval.flip_average
     if isinstance(model, Exported):
-        results = evaluation.score(model.logits, task, split, config.eval.batch_size, tick)
+        evaluation.check_flip(split, flip_average=flip_average)
+        logits = evaluation.flip_averaged(model.logits) if flip_average else model.logits
+        results = evaluation.score(logits, task, split, config.eval.batch_size, tick)
     else:
         evaluator = Evaluator(
             model=model.model,
@@ -181,12 +184,13 @@ def _results(
             batch_size=config.eval.batch_size,
             mesh=model.mesh,
             variables=model.abstract,
+            flip_average=flip_average,
         )
         counted = evaluator.results(model.variables, tick)
         assert counted is not None, "nobody can ask it to stop"
         results = counted
     console.unpause()
-    return results, evaluation.summary(task, split, results)
+    return results, evaluation.summary(task, split, results, flip_average=flip_average)
 
 
 def _write_predictions(path: Path, model: Predictor, split: data.Split, results: Results) -> None:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from jaxtrain import data
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.errors import NonFiniteError
+from jaxtrain.data.examples import is_image, shape_text
+from jaxtrain.errors import NonFiniteError, UsageError
 from jaxtrain.feed import Feed
 from jaxtrain.models import Model
 from jaxtrain.parallel.compile import Sent
@@ -46,6 +47,7 @@ class Evaluator:
         batch_size: int,
         mesh: Mesh,
         variables: Any,
+        flip_average: bool = False,
     ) -> None:
         """Compiles the pass.
 
@@ -59,13 +61,19 @@ class Evaluator:
                 lowered to what the split needs.
             mesh: the devices.
             variables: abstract `TrainState.model`.
+            flip_average: see `eval_step`.
+
+        Raises:
+            UsageError: `flip_average`, but examples are no images.
         """
+        check_flip(split, flip_average=flip_average)
         self.split = split
+        self._flip_average = flip_average
         self._task = task
         rows = batch_rows(batch_size, split.size, mesh)
         self._indices = data.eval_indices(split.size, rows)
         self._feed = Feed(split, config, mesh)
-        step = functools.partial(eval_step, model, normalise, task)
+        step = functools.partial(eval_step, model, normalise, task, flip_average=flip_average)
         self._step = self._feed.compile(step, variables, rows)
 
     def results(
@@ -112,11 +120,26 @@ class Evaluator:
 
     def summary(self, results: Results) -> dict[str, Any]:
         """`summary` of the results of this pass."""
-        return summary(self._task, self.split, results)
+        return summary(self._task, self.split, results, flip_average=self._flip_average)
 
 
-def summary(task: Task, split: data.Split, results: Results) -> dict[str, Any]:
-    """Loss, accuracy and count of the results of a split.
+def check_flip(split: data.Split, *, flip_average: bool) -> None:
+    """Refuses to mirror what is no image.
+
+    Raises:
+        UsageError: see above.
+    """
+    if flip_average and not is_image(split.image_shape):
+        raise UsageError(
+            "eval.flip_average=True needs images, but examples are "
+            f"{shape_text(split.image_shape)}; set eval.flip_average=False"
+        )
+
+
+def summary(
+    task: Task, split: data.Split, results: Results, *, flip_average: bool = False
+) -> dict[str, Any]:
+    """Loss, accuracy and count of the results of a split; and what else a person must know.
 
     Raises:
         NonFiniteError: some example's logits are not finite; an argmax would call it class 0.
@@ -128,8 +151,20 @@ def summary(task: Task, split: data.Split, results: Results) -> dict[str, Any]:
             f"{len(results['finite'])} examples of split {split.name!r}, first for "
             f"example {bad[0]}; this evaluation was not recorded"
         )
-    left_out = {"left_out": len(split.left_out)} if split.left_out else {}
-    return task.summary(results) | left_out
+    notes: dict[str, Any] = {"left_out": len(split.left_out)} if split.left_out else {}
+    if flip_average:
+        notes["flip_average"] = True
+    return task.summary(results) | notes
+
+
+def flip_averaged(logits: Outputs) -> Outputs:
+    """The mean of the logits of each image and of its mirror image, as of `eval_step`."""
+
+    def averaged(images: NDArray[Any]) -> NDArray[np.float32]:
+        both: NDArray[np.float32] = logits(images) + logits(images[:, :, ::-1])
+        return both / np.float32(2)
+
+    return averaged
 
 
 def score(

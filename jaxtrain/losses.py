@@ -1,12 +1,14 @@
 """Losses of an example, of one class or of shares of several."""
 
 from collections.abc import Callable
+from typing import Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxtrain.config.choices import unknown
 from jaxtrain.errors import UsageError
 
 # (logits float32 `[batch, classes]`, target) to float32 `[batch]`. A target is int32 labels
@@ -14,23 +16,52 @@ from jaxtrain.errors import UsageError
 Loss = Callable[[jax.Array, jax.Array], jax.Array]
 
 
+LOSSES: Final = ("softmax", "binary")
+
+
 def softmax_loss(logits: jax.Array, label: jax.Array) -> jax.Array:
     """Cross-entropy of a softmax, each example's own: float32 `[batch]`, in nats."""
     return optax.softmax_cross_entropy_with_integer_labels(logits, label)
 
 
-def training_loss(label_smoothing: float, class_weights: tuple[float, ...] | None) -> Loss:
-    """The softmax loss to train on.
+def training_loss(
+    name: str,
+    label_smoothing: float,
+    class_weights: tuple[float, ...] | None,
+    binary_threshold: float | None = None,
+) -> Loss:
+    """The loss to train on.
 
-    With s of label smoothing (Szegedy et al., 2016) and w of class weights, an example of class k
-    of K has the loss L_k = w_k ((1 - s) (-log p_k) + s / K sum_j (-log p_j)), and one with shares y
-    of several classes sum_k y_k L_k: each part counts as it would alone.
+    An example has a target y: the shares of K classes, all of one where it is not mixed. With s of
+    label smoothing (Szegedy et al., 2016) that is (1 - s) y + s / K, and with w of class weights:
+
+        softmax  sum_k w_k y_k ((1 - s) (-log p_k) + s / K sum_j (-log p_j)), p a softmax
+        binary   sum_k w_k y_k times the mean over classes of the binary cross-entropy of their
+                 sigmoids with the smoothed target (as timm has it for Wightman et al., "ResNet
+                 strikes back", 2021), rounded to 0 or 1 at the threshold, if there is one
 
     Args:
+        name: one of `LOSSES`.
         label_smoothing: share s of the target that is spread over all classes, the right one too.
         class_weights: factors on the losses of the examples of each class.
-    """
+        binary_threshold: with `binary`, what a class's share must exceed to count as a whole one.
 
+    Raises:
+        UsageError: an unknown name, or a threshold for another loss than `binary`.
+    """
+    if name not in LOSSES:
+        raise unknown("train.loss", name, LOSSES)
+    if name == "binary":
+        return _binary_loss(label_smoothing, class_weights, binary_threshold)
+    if binary_threshold is not None:
+        raise UsageError(
+            f"train.binary_threshold={binary_threshold:g} is set, but train.loss={name} does not "
+            "read it; set train.loss=binary, or train.binary_threshold=None"
+        )
+    return _softmax_loss(label_smoothing, class_weights)
+
+
+def _softmax_loss(label_smoothing: float, class_weights: tuple[float, ...] | None) -> Loss:
     def of_labels(logits: jax.Array, label: jax.Array) -> jax.Array:
         loss = softmax_loss(logits, label)
         if label_smoothing:
@@ -50,6 +81,23 @@ def training_loss(label_smoothing: float, class_weights: tuple[float, ...] | Non
         return (shares * losses).sum(-1)
 
     return lambda logits, target: (of_labels if target.ndim == 1 else of_shares)(logits, target)
+
+
+def _binary_loss(
+    label_smoothing: float, class_weights: tuple[float, ...] | None, threshold: float | None
+) -> Loss:
+    def loss_fn(logits: jax.Array, target: jax.Array) -> jax.Array:
+        classes = logits.shape[-1]
+        shares = jax.nn.one_hot(target, classes) if target.ndim == 1 else target
+        smoothed = (1.0 - label_smoothing) * shares + label_smoothing / classes
+        if threshold is not None:
+            smoothed = (smoothed > threshold).astype(jnp.float32)
+        loss = optax.sigmoid_binary_cross_entropy(logits, smoothed).mean(-1)
+        if class_weights is not None:
+            loss *= (shares * jnp.asarray([class_weights], jnp.float32)).sum(-1)
+        return loss
+
+    return loss_fn
 
 
 def soft_target(label: jax.Array, other: jax.Array, share: jax.Array, classes: int) -> jax.Array:

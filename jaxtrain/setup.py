@@ -193,7 +193,8 @@ def _loss(config: Config, dataset: data.Dataset) -> losses.Loss:
     weights = losses.parse_class_weights(
         config.data.class_weights, dataset.train.labels, dataset.num_classes
     )
-    return losses.training_loss(config.train.label_smoothing, weights)
+    train = config.train
+    return losses.training_loss(train.loss, train.label_smoothing, weights, train.binary_threshold)
 
 
 def _steps_per_call(config: Config, split: data.Split, mesh: AnyMesh, *, convolves: bool) -> int:

@@ -332,7 +332,13 @@ def _without_skipped(interval: Interval, skips: Skips, limit: int, step: jax.Arr
 
 
 def eval_step(
-    model: Model, normalise: Normalise, task: Task, variables: dict[str, Any], batch: Batch
+    model: Model,
+    normalise: Normalise,
+    task: Task,
+    variables: dict[str, Any],
+    batch: Batch,
+    *,
+    flip_average: bool = False,
 ) -> dict[str, jax.Array]:
     """Per-example results of one batch.
 
@@ -342,16 +348,25 @@ def eval_step(
         task: what is kept of its logits.
         variables: `TrainState.model`, parameters and collections.
         batch: the global batch.
+        flip_average: whether logits are the mean of those of an image and of its mirror image.
 
     Returns:
         `Task.results` and the batch's `mask`, each `[batch]`.
     """
-    logits, _ = model.apply(
-        variables["params"],
-        variables["collections"],
-        normalise(batch.image),
-        row=batch.row,
-        key=None,
-        mask=batch.mask,
-    )
+
+    def apply(image: jax.Array) -> jax.Array:
+        logits, _ = model.apply(
+            variables["params"],
+            variables["collections"],
+            image,
+            row=batch.row,
+            key=None,
+            mask=batch.mask,
+        )
+        return logits
+
+    image = normalise(batch.image)
+    logits = apply(image)
+    if flip_average:
+        logits = (logits + apply(jnp.flip(image, axis=2))) / 2
     return {**task.results(logits, batch.label), "mask": batch.mask}

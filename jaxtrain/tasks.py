@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import clu.metrics
 import flax.struct
@@ -95,6 +95,10 @@ class Interval(clu.metrics.Metric):
 # probabilities `[n, classes]`.
 Outputs = Callable[[NDArray[Any]], NDArray[np.float32]]
 
+# Of more classes than these, how often the label is one of the most probable so many.
+_TOP: Final = 5
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """One kind of learning problem.
@@ -113,27 +117,41 @@ def classification_results(logits: jax.Array, label: jax.Array) -> dict[str, jax
 
     Returns:
         `loss` float32, `prediction` int32 (class of the largest logit), `correct` bool,
-        `probability` float32 (of the prediction), `finite` bool (the loss and all logits are), all
-        `[batch]`.
+        `probability` float32 (of the prediction), `finite` bool (the loss and all logits are), and
+        where there are more than 5 classes `top5` bool (the label is one of the 5 most probable),
+        all `[batch]`.
     """
     prediction = logits.argmax(-1).astype(jnp.int32)
     loss = softmax_loss(logits, label)
-    return {
+    results = {
         "loss": loss,
         "prediction": prediction,
         "correct": prediction == label,
         "probability": jax.nn.softmax(logits).max(-1),
         "finite": jnp.isfinite(logits).all(-1) & jnp.isfinite(loss),
     }
+    if logits.shape[-1] > _TOP:
+        results["top5"] = _rank(logits, label) < _TOP
+    return results
+
+
+def _rank(logits: jax.Array, label: jax.Array) -> jax.Array:
+    """How many classes come before the label's, of equals the first: int32 `[batch]`."""
+    own = jnp.take_along_axis(logits, label[:, jnp.newaxis], axis=-1)
+    before = jnp.arange(logits.shape[-1])[jnp.newaxis] < label[:, jnp.newaxis]
+    return ((logits > own) | ((logits == own) & before)).sum(-1, dtype=jnp.int32)
 
 
 def classification_summary(results: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Mean loss and accuracy, averaged in float64 in data order, and the count behind them."""
-    return {
-        "loss": float(results["loss"].astype(np.float64).mean()),
-        "accuracy": float(results["correct"].astype(np.float64).mean()),
-        "count": len(results["correct"]),
-    }
+    """Mean loss and accuracy, averaged in float64 in data order, and the count behind them.
+
+    The accuracy of the 5 most probable classes too, where there are more.
+    """
+    summary: dict[str, Any] = {"loss": float(results["loss"].astype(np.float64).mean())}
+    for name, of in (("accuracy", "correct"), ("top5_accuracy", "top5")):
+        if of in results:
+            summary[name] = float(results[of].astype(np.float64).mean())
+    return summary | {"count": len(results["correct"])}
 
 
 def ranked(logits: jax.Array, top_k: int) -> dict[str, jax.Array]:

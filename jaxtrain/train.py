@@ -245,6 +245,7 @@ def _compile_evaluator(run: Run) -> Evaluator:
         batch_size=run.config.eval.batch_size,
         mesh=run.devices,
         variables=run.abstract.model,
+        flip_average=run.config.eval.flip_average,
     )
 
 

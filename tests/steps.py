@@ -29,7 +29,7 @@ from jaxtrain.step import Fixed, Normalise, train_step
 BATCH = 16
 TRAIN = split(37, name="train")
 ADAM = OptimizerConfig(learning_rate=0.01)
-LOSS = losses.training_loss(0.1, None)
+LOSS = losses.training_loss("softmax", 0.1, None)
 # Its updates are the gradients' size: unlike Adam's first ones, which are the sign of a gradient
 # that may be rounding alone, they differ between layouts by no more than rounding does.
 MOMENTUM = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9)

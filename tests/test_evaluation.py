@@ -9,14 +9,24 @@ from helpers import IMAGE_SHAPE, data_mesh, split
 from jaxtrain import models, state
 from jaxtrain.config.schema import DataConfig, MlpConfig, ModelConfig
 from jaxtrain.data import ArraySplit
-from jaxtrain.errors import NonFiniteError
-from jaxtrain.evaluation import Difference, Evaluator, compare, score, summary
+from jaxtrain.errors import NonFiniteError, UsageError
+from jaxtrain.evaluation import (
+    Difference,
+    Evaluator,
+    check_flip,
+    compare,
+    flip_averaged,
+    score,
+    summary,
+)
 from jaxtrain.parallel.mesh import on_mesh
 from jaxtrain.step import Normalise
 from jaxtrain.tasks import CLASSIFICATION, with_ranking
 
 
-def evaluate(examples, batch_size, devices, *, dtype="float32", cache="device", scale=1.0):
+def evaluate(
+    examples, batch_size, devices, *, dtype="float32", cache="device", scale=1.0, flip=False
+):
     """Results and summary of a fixed model's pass."""
     model = models.build(ModelConfig(dtype=dtype, mlp=MlpConfig(hidden_sizes=(16,))), 10)
     mesh = data_mesh(jax.devices()[:devices])
@@ -31,6 +41,7 @@ def evaluate(examples, batch_size, devices, *, dtype="float32", cache="device", 
         batch_size=batch_size,
         mesh=mesh,
         variables=on_mesh(jax.eval_shape(lambda: variables), mesh),
+        flip_average=flip,
     )
     ticks = []
     placed = jax.device_put(variables, jax.NamedSharding(mesh, jax.P()))
@@ -204,3 +215,55 @@ def test_ranking_names_the_most_probable_classes_first():
     np.testing.assert_array_equal(results["top"][:, 0], results["prediction"])
     np.testing.assert_array_equal(results["top_probability"][:, 0], results["probability"])
     np.testing.assert_allclose(results["top_probability"][0], [0.66524, 0.24473], atol=1e-5)
+
+
+def mirrored(examples):
+    images = examples.images[:, :, ::-1]
+    return ArraySplit(examples.name, images, examples.labels, examples.origin)
+
+
+def test_flip_averaging_is_the_same_for_an_image_and_its_mirror_image():
+    """And said in the summary; without it the two differ."""
+    examples = split(9)
+    evaluator, results = evaluate(examples, 4, 2, flip=True)
+    _, of_mirrored = evaluate(mirrored(examples), 4, 2, flip=True)
+    np.testing.assert_allclose(results["loss"], of_mirrored["loss"], rtol=1e-6)
+    assert evaluator.summary(results)["flip_average"] is True
+    plain, without = evaluate(examples, 4, 2)
+    assert not np.allclose(results["loss"], without["loss"], rtol=1e-3)
+    assert "flip_average" not in plain.summary(without)
+
+
+def test_flip_averaging_of_an_exported_model_is_that_of_a_checkpoint():
+    weights = np.random.RandomState(0).normal(size=(np.prod(IMAGE_SHAPE), 10)).astype(np.float32)
+
+    def logits(images):
+        return images.reshape(len(images), -1).astype(np.float32) @ weights
+
+    images = split(5).images
+    expected = (logits(images) + logits(images[:, :, ::-1])) / 2
+    np.testing.assert_array_equal(flip_averaged(logits)(images), expected)
+    assert flip_averaged(logits)(images).dtype == np.float32
+
+
+def test_features_have_no_mirror_image():
+    features = ArraySplit("test", np.zeros((3, 4), np.float32), np.zeros(3, np.int32), "memory")
+    check_flip(features, flip_average=False)
+    with pytest.raises(UsageError, match=r"eval.flip_average=True needs images, but examples are"):
+        check_flip(features, flip_average=True)
+
+
+@pytest.mark.parametrize("classes", [2, 5, 6, 11])
+def test_top_5_is_told_where_there_are_more_classes(classes):
+    random = np.random.RandomState(0)
+    logits = random.randint(0, 3, (200, classes)).astype(np.float32)  # with many equal ones
+    labels = random.randint(0, classes, 200).astype(np.int32)
+    results = jax.device_get(CLASSIFICATION.results(jnp.asarray(logits), jnp.asarray(labels)))
+    found = CLASSIFICATION.summary(results)
+    if classes <= 5:
+        assert "top5_accuracy" not in found
+        return
+    _, top = jax.lax.top_k(logits, 5)
+    expected = (np.asarray(top) == labels[:, np.newaxis]).any(axis=1)
+    np.testing.assert_array_equal(results["top5"], expected)
+    assert found["top5_accuracy"] == expected.mean()

@@ -13,7 +13,6 @@ from jaxtrain.losses import (
     training_loss,
 )
 
-
 LOGITS = jnp.array([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]])
 LABELS = jnp.array([1, 0])
 
@@ -21,15 +20,17 @@ LABELS = jnp.array([1, 0])
 def test_label_smoothing_is_optaxs():
     target = optax.smooth_labels(jax.nn.one_hot(LABELS, 3), 0.3)
     expected = optax.softmax_cross_entropy(LOGITS, target)
-    np.testing.assert_allclose(training_loss(0.3, None)(LOGITS, LABELS), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        training_loss("softmax", 0.3, None)(LOGITS, LABELS), expected, rtol=1e-6
+    )
     np.testing.assert_array_equal(
-        training_loss(0.0, None)(LOGITS, LABELS), softmax_loss(LOGITS, LABELS)
+        training_loss("softmax", 0.0, None)(LOGITS, LABELS), softmax_loss(LOGITS, LABELS)
     )
 
 
 def test_class_weights_are_factors_on_the_loss():
-    plain = training_loss(0.1, None)(LOGITS, LABELS)
-    weighted = training_loss(0.1, (2.0, 0.5, 7.0))(LOGITS, LABELS)
+    plain = training_loss("softmax", 0.1, None)(LOGITS, LABELS)
+    weighted = training_loss("softmax", 0.1, (2.0, 0.5, 7.0))(LOGITS, LABELS)
     np.testing.assert_allclose(weighted, plain * jnp.array([0.5, 2.0]), rtol=1e-6)
 
 
@@ -40,7 +41,7 @@ SHARES = np.array([[0.25, 0.0, 0.75], [1.0, 0.0, 0.0]], np.float32)
 @pytest.mark.parametrize("weights", [None, (2.0, 0.5, 7.0)])
 def test_the_loss_of_shares_is_that_of_each_label_by_its_share(smoothing, weights):
     """Written out in float64 too."""
-    loss = training_loss(smoothing, weights)
+    loss = training_loss("softmax", smoothing, weights)
     found = loss(LOGITS, jnp.asarray(SHARES))
     assert (found.shape, found.dtype) == ((2,), jnp.float32)
     alone = np.stack([loss(LOGITS, jnp.full(2, k)) for k in range(3)], axis=1)
@@ -54,8 +55,34 @@ def test_the_loss_of_shares_is_that_of_each_label_by_its_share(smoothing, weight
 
 def test_without_weights_it_is_the_cross_entropy_with_smoothed_shares():
     expected = optax.softmax_cross_entropy(LOGITS, optax.smooth_labels(jnp.asarray(SHARES), 0.3))
-    found = training_loss(0.3, None)(LOGITS, jnp.asarray(SHARES))
+    found = training_loss("softmax", 0.3, None)(LOGITS, jnp.asarray(SHARES))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("weights", [None, (2.0, 0.5, 7.0)])
+@pytest.mark.parametrize("threshold", [None, 0.3])
+def test_the_binary_loss_is_that_of_each_class_alone(smoothing, weights, threshold):
+    """Written out in float64, for labels and for shares."""
+    logits = np.asarray(LOGITS, np.float64)
+    loss = training_loss("binary", smoothing, weights, threshold)
+    for target, shares in ((jnp.asarray(SHARES), SHARES), (LABELS, np.eye(3)[LABELS])):
+        found = loss(LOGITS, target)
+        assert (found.shape, found.dtype) == ((2,), jnp.float32)
+        smooth = (1 - smoothing) * shares + smoothing / 3
+        smooth = smooth if threshold is None else (smooth > threshold).astype(float)
+        right = 1 / (1 + np.exp(-logits))
+        expected = -(smooth * np.log(right) + (1 - smooth) * np.log(1 - right)).mean(axis=1)
+        if weights is not None:
+            expected *= (shares * np.array(weights)).sum(axis=1)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_losses_that_do_not_fit_are_refused():
+    with pytest.raises(UsageError, match=r"train.loss='hinge' is unknown: choose one of"):
+        training_loss("hinge", 0.0, None)
+    with pytest.raises(UsageError, match=r"train.binary_threshold=0.2 is set, but"):
+        training_loss("softmax", 0.0, None, 0.2)
 
 
 def test_soft_targets_are_two_labels_by_their_shares():

@@ -332,6 +332,17 @@ class TrainConfig:
         "normalised by its own batch statistics",
         positive,
     )
+    loss: str = key(
+        "softmax",
+        "training loss: softmax (one class is right) or binary (each class is right or not, by its "
+        "own sigmoid)",
+    )
+    binary_threshold: float | None = key(
+        None,
+        "classes with a larger share of a mixed label than this are right; read by binary; None: "
+        "as far as their share",
+        fraction,
+    )
     label_smoothing: float = key(
         0.0, "share of the target that is spread over all classes", fraction
     )
@@ -359,6 +370,9 @@ class EvalConfig:
     )
     every_epochs: float | None = key(
         None, "epochs between evaluations; 1 if neither is set", non_negative, free=True
+    )
+    flip_average: bool = key(
+        False, "average the logits of each image and of its mirror image", free=True
     )
 
 

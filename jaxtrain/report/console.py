@@ -171,6 +171,10 @@ def evaluation_line(step: int, split: str, metrics: Metrics, total_steps: int | 
         parts.append(f"loss {loss_text(metrics['loss'])}")
     if "accuracy" in metrics:
         parts.append(f"accuracy {percent(metrics['accuracy'])}")
+    if "top5_accuracy" in metrics:
+        parts.append(f"top-5 {percent(metrics['top5_accuracy'])}")
+    if metrics.get("flip_average"):
+        parts.append("with mirror images")
     count = metrics.get("count")
     if count is not None:
         left_out = metrics.get("left_out")

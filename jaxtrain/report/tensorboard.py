@@ -30,7 +30,11 @@ TRAIN_TAGS = {
     "images_per_second": "images_per_second",
     "skipped": "train/skipped",
 }
-EVAL_TAGS = {"loss": "eval/loss", "accuracy": "eval/accuracy"}
+EVAL_TAGS = {
+    "loss": "eval/loss",
+    "accuracy": "eval/accuracy",
+    "top5_accuracy": "eval/top5_accuracy",
+}
 
 
 class EventWriter:
