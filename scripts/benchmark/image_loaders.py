@@ -46,8 +46,8 @@ def jaxtrain(folder: pathlib.Path, cache: str) -> Iterator[Any]:
     return data.load(split, batches, threads=THREADS, ahead=config.ahead)
 
 
-def tf_data(folder: pathlib.Path) -> Iterator[Any]:
-    """As TensorFlow's guides have it: `decode_and_crop_jpeg` and a resize without antialiasing."""
+def tf_data(folder: pathlib.Path, *, antialias: bool) -> Iterator[Any]:
+    """As TensorFlow's guides have it: `decode_and_crop_jpeg` and a resize; antialiased or not."""
     import tensorflow as tf  # noqa: PLC0415
 
     tf.config.set_visible_devices([], "GPU")
@@ -65,7 +65,7 @@ def tf_data(folder: pathlib.Path) -> Iterator[Any]:
         )
         window = tf.stack([begin[0], begin[1], size[0], size[1]])
         part = tf.io.decode_and_crop_jpeg(content, window, channels=3)
-        return tf.cast(tf.image.resize(part, (SIDE, SIDE)), tf.uint8)
+        return tf.cast(tf.image.resize(part, (SIDE, SIDE), antialias=antialias), tf.uint8)
 
     dataset = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths)).repeat()
     dataset = dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE)
@@ -89,8 +89,8 @@ def torch(folder: pathlib.Path) -> Iterator[Any]:
 
 def opened(loader: str, folder: pathlib.Path) -> Iterator[Any]:
     """The batches of a loader."""
-    if loader == "tf.data":
-        return tf_data(folder)
+    if loader.startswith("tf.data"):
+        return tf_data(folder, antialias=loader == "tf.data antialiased")
     if loader == "torch":
         return torch(folder)
     return jaxtrain(folder, loader)

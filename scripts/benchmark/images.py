@@ -110,7 +110,7 @@ def main() -> None:
     rounds, torch_python = int(sys.argv[1]), sys.argv[2]
     pythons = dict.fromkeys(OURS, sys.executable)
     if importlib.util.find_spec("tensorflow") is not None:
-        pythons["tf.data"] = sys.executable
+        pythons |= dict.fromkeys(("tf.data", "tf.data antialiased"), sys.executable)
     if torch_python != "-":
         pythons["torch"] = torch_python
     with tempfile.TemporaryDirectory(prefix="jaxtrain-benchmark-") as path:
