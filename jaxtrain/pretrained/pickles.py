@@ -173,8 +173,7 @@ _LITERALS = {
     "BININT",
     "BININT1",
     "BININT2",
-    "LONG1",
-    "LONG4",
+    "LONG1",  # LONG4 has more digits than Python would show
     "BINFLOAT",
     "BINUNICODE",
     "BINUNICODE8",

@@ -51,7 +51,11 @@ class Attack:
 
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**2000), 2**2000)
+    | st.floats(allow_nan=False)
+    | st.text(),
     lambda inner: (
         st.lists(inner)
         | st.lists(inner).map(tuple)
@@ -128,6 +132,7 @@ def test_what_is_found_is_named(value: Any, named: str) -> None:
         (b"\x80\x02\x82\x01.", "EXT1"),
         (b"Pidentity\n.", "PERSID"),
         (b"\x80\x05\x97.", "NEXT_BUFFER"),
+        (pickle.dumps(1 << 99_999, 2), "LONG4"),
     ],
 )
 def test_other_instructions_are_refused(content: bytes, instruction: str) -> None:

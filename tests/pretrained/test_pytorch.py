@@ -59,6 +59,12 @@ def test_bfloat16_becomes_float32(numbers: list[float]) -> None:
     np.testing.assert_array_equal(found, values)
 
 
+def test_bfloat16_of_the_other_byte_order() -> None:
+    storage = Storage(bytes.fromhex("3f80c000"), "BFloat16Storage", 2)
+    members = torch_files.members([Tensor(storage, 0, (2,), (1,))], b"big")
+    np.testing.assert_array_equal(pytorch.read(torch_files.archive(members))[0], [1, -2])
+
+
 def test_files_without_a_byte_order_are_little_endian() -> None:
     members = torch_files.members([torch_files.tensor(VALUES)])
     del members["byteorder"]
