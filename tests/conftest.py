@@ -34,21 +34,54 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 NOBODY = 65534
 
-# Tests of several processes at once, which wait for each other; one of these runs at a time.
-OF_PROCESSES = re.compile(r"tests/scripts/|processes|launch_local|bucket")
+# Files that one worker runs, and no two at a time.
+GROUPS = {
+    # Tests of several processes at once, which wait for each other.
+    "processes": re.compile(r"tests/scripts/|processes|launch_local|bucket"),
+    # They share networks, and TensorFlow in memory.
+    "formats": re.compile(r"tests/formats/"),
+}
+# What takes a minute or more, the longest first; then the other tests of the command.
+LONG = (
+    "processes",
+    "tests/e2e/test_export.py",
+    "tests/e2e/test_configs.py",
+    "tests/e2e/test_vision.py",
+    "tests/e2e/test_wide.py",
+    "tests/e2e/test_layouts.py",
+    "formats",
+    "tests/test_step.py",
+    "tests/e2e/",
+)
 
 
-class OneFileOneWorker(LoadFileScheduling):
-    """What `pytest -n` runs where: the tests of a file share what they set up."""
+def group_of(nodeid: str) -> str:
+    """The group that a test is run with: its file's, or its file alone."""
+    file = nodeid.partition("::")[0]
+    return next((name for name, files in GROUPS.items() if files.search(file)), file)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Has the longest groups begin first, so that all workers end at about the same time."""
+
+    def rank(item: pytest.Item) -> int:
+        group = group_of(item.nodeid)
+        return next((i for i, name in enumerate(LONG) if group.startswith(name)), len(LONG))
+
+    items.sort(key=rank)
+
+
+class OneGroupOneWorker(LoadFileScheduling):
+    """What `pytest -n` runs where: the tests of a group share what they set up."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file: str = super()._split_scope(nodeid)
-        return "processes" if OF_PROCESSES.search(file) else file
+        return group_of(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneFileOneWorker:
-    return OneFileOneWorker(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneGroupOneWorker:
+    config.option.loadscopereorder = False  # the order of `pytest_collection_modifyitems` counts
+    return OneGroupOneWorker(config, log)
 
 
 @pytest.fixture
