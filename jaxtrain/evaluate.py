@@ -75,7 +75,7 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
         result = {
             "status": "evaluated",
             "step": model.step,
-            "eval": {"split": split.name, **metrics},
+            "eval": {"split": split.name, **metrics, **_weights(model)},
             "seconds": round(time.perf_counter() - began, 3),
             "workdir": str(stored.path),
         }
@@ -104,7 +104,7 @@ def _model(
         return predictor.load(
             stored.checkpoints_dir,
             request.checkpoint,
-            config.parallel,
+            config,
             request.overrides,
             console.message,
         )
@@ -116,11 +116,17 @@ def _model(
     return predictor.open_export(request.exported)
 
 
+def _weights(model: Restored | Exported) -> dict[str, str]:
+    """Which weights were evaluated, where a run has two sets of them."""
+    which = None if isinstance(model, Exported) else model.weights
+    return {} if which is None else {"weights": which}
+
+
 def _what(model: Restored | Exported) -> str:
     """The model in words."""
     if isinstance(model, Exported):
         return f"the {model.description.format} model of step {model.step}"
-    return f"step {model.step}"
+    return f"step {model.step}" + (f" ({model.weights} weights)" if model.weights else "")
 
 
 def _keep(
@@ -139,6 +145,10 @@ def _keep(
         name += f"-{model.description.format}" + (f"-{quantize}" if quantize else "")
     elif model.directory.resolve() != stored.checkpoints_dir.resolve():
         return f"not kept in {stored.path}: {model.directory / str(model.step)} is not its own"
+    elif model.weights == "raw":
+        name += "-raw"
+    if "flip_average" in result["eval"]:
+        name += "-flip"
     if request.has_other_data:
         name += f"-{split.fingerprint}"
     return workdir.try_write_eval(stored.path, f"{name}.json", result)

@@ -55,7 +55,7 @@ def export(request: ExportRequest) -> dict[str, Any]:
         model = predictor.load(
             stored.checkpoints_dir,
             request.checkpoint,
-            config.parallel,
+            config,
             request.overrides,
             console.message,
         )
@@ -140,6 +140,11 @@ def _refuse_taken(path: Path, overwrite: bool) -> None:
         raise UsageError(f"{path} is no export, and is left as it is; give another --output")
 
 
+def _which(model: Restored) -> str:
+    """Which weights are exported, in words, where a run has two sets of them."""
+    return f" ({model.weights} weights)" if model.weights else ""
+
+
 @dataclasses.dataclass(frozen=True)
 class _Work:
     """What all formats of one command share."""
@@ -157,7 +162,7 @@ class _Work:
         source = self.model.source(
             FORMATS[name].dtype, functools.partial(_calibration, self.model, self.config)
         )
-        self.console.message(f"exporting step {self.model.step} as {name}")
+        self.console.message(f"exporting step {self.model.step}{_which(self.model)} as {name}")
         with files.atomic_folder(path, replace=self.request.overwrite) as folder:
             with files.writing(path):
                 said = exporter.save(source, folder, self.options)

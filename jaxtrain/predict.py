@@ -80,7 +80,7 @@ def _open(request: PredictRequest, console: Console) -> tuple[Predictor, int]:
     restored = predictor.load(
         stored.checkpoints_dir,
         request.checkpoint,
-        config.parallel,
+        config,
         request.overrides,
         console.message,
     )

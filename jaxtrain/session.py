@@ -12,9 +12,9 @@ from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.errors import NonFiniteError, Stopped
 from jaxtrain.evaluation import Evaluator
 from jaxtrain.parallel.stop import StopRequest
-from jaxtrain.report import Reporter
+from jaxtrain.report import BatchProgress, Reporter
 from jaxtrain.setup import Run
-from jaxtrain.state import TrainState
+from jaxtrain.state import TrainState, weights
 from jaxtrain.step import StepMetrics
 
 Metrics = dict[str, Any]
@@ -134,13 +134,12 @@ class Session:
         """
         step = int(state.step)
         with self.reporter.paused("evaluate") as tick:
-            results = self.evaluator.results(state.model, tick, lambda: self.stop.requested)
+            metrics = self._metrics(state, tick)
         record = self.record
-        record.owes_evaluation = results is None
-        if results is None:
+        record.owes_evaluation = metrics is None
+        if metrics is None:
             self.stopping = True
             return False
-        metrics = self.evaluator.summary(results)
         self.reporter.eval(step, self.evaluator.split.name, metrics)
         record.evaluated, record.evaluated_step = metrics, step
         name = self.run.config.checkpoint.best_metric
@@ -148,6 +147,27 @@ class Session:
             return False
         record.best = Best(step, name, metrics[name])
         return True
+
+    def _metrics(self, state: TrainState, tick: BatchProgress) -> Metrics | None:
+        """The numbers of the weights that count; and beside them those of the others, if any.
+
+        Returns:
+            None if it is to stop before the end.
+        """
+        model, which = state.model, self.run.config.eval.weights
+        metrics = self._metrics_of(weights(model, which), tick)
+        if "ema" not in model or metrics is None:
+            return metrics
+        which, other = ("raw", "ema") if which == "raw" else ("ema", "raw")
+        beside = self._metrics_of(weights(model, other), tick)
+        if beside is None:
+            return None
+        named = {f"{other}_{name}": beside[name] for name in ("loss", "accuracy")}
+        return {**metrics, "weights": which, **named}
+
+    def _metrics_of(self, variables: Any, tick: BatchProgress) -> Metrics | None:
+        results = self.evaluator.results(variables, tick, lambda: self.stop.requested)
+        return None if results is None else self.evaluator.summary(results)
 
     def save(self, state: TrainState, *, overwrite: bool = False) -> None:
         """Starts to save the state, with everything that the run knows of itself.

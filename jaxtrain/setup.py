@@ -131,10 +131,15 @@ def build(
         report_steps=config.report.every_steps,
         accumulate=config.train.accumulate,
         unroll=convolves and on_cpu(mesh),
+        ema_decay=config.train.ema_decay,
         axis=PMAP_AXIS if config.parallel.mode == "pmap" else None,
     )
-    create = functools.partial(state.create, model, updates, image_shape=image_shape)
+    averages = config.train.ema_decay is not None
+    create = functools.partial(
+        state.create, model, updates, image_shape=image_shape, averages=averages
+    )
     abstract = jax.eval_shape(create, seed=np.uint32(config.seed))
+    state.weights(abstract.model, config.eval.weights)  # there are such
     lies = state_shardings(updates, abstract, of_params, mesh)
     abstract = with_shardings(abstract, lies)
     _check_memory(abstract, mesh)
@@ -159,7 +164,10 @@ def state_shardings(
     everywhere = replicated(mesh)
     whole: TrainState = jax.tree.map(lambda _: everywhere, abstract)
     of_optimizer = optimizer.like_parameters(updates, abstract.opt_state, of_params, everywhere)
-    return dataclasses.replace(whole, params=of_params, opt_state=of_optimizer)
+    lies = dataclasses.replace(whole, params=of_params, opt_state=of_optimizer)
+    if whole.ema is None:
+        return lies
+    return dataclasses.replace(lies, ema={**whole.ema, "params": of_params})
 
 
 def _check_mode(config: Config, mesh: AnyMesh) -> None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain import keys
+from jaxtrain import ema, keys
 from jaxtrain.data.examples import is_image
 from jaxtrain.errors import UsageError
 from jaxtrain.loss_scale import LossScale
@@ -33,6 +33,8 @@ class TrainState:
             resumed in the middle of an interval reports the same numbers.
         loss_scale: None unless the model computes in float16.
         skips: None unless `optimizer.skip_nonfinite` is above 0.
+        ema: an average of params and collections, by these names; None unless `train.ema_decay` is
+            set.
     """
 
     step: jax.Array
@@ -43,11 +45,14 @@ class TrainState:
     interval: Interval
     loss_scale: LossScale | None
     skips: Skips | None = None
+    ema: dict[str, Any] | None = None
 
     @property
     def model(self) -> dict[str, Any]:
-        """The part that evaluation needs."""
-        return {"params": self.params, "collections": self.collections}
+        """The part that evaluation needs; `weights` takes one of its sets."""
+        kept = {"params": self.params, "collections": self.collections}
+        # Checkpoints of runs that average nothing have no such entry.
+        return kept if self.ema is None else {**kept, "ema": self.ema}
 
     @property
     def training(self) -> dict[str, Any]:
@@ -66,6 +71,26 @@ class TrainState:
     def join(cls, model: dict[str, Any], training: dict[str, Any]) -> "TrainState":
         """The state whose two parts these are."""
         return cls(**model, **training)
+
+
+def weights(model: dict[str, Any], which: str | None) -> dict[str, Any]:
+    """Parameters and collections to use.
+
+    Args:
+        model: `TrainState.model`, abstract or not.
+        which: `ema`, `raw`, or None for `ema` where there is one.
+
+    Raises:
+        UsageError: `ema`, but there is none.
+    """
+    if "ema" not in model and which == "ema":
+        raise UsageError(
+            "eval.weights=ema needs an average of the weights, which a run with train.ema_decay "
+            "has; set eval.weights=None"
+        )
+    average: dict[str, Any] | None = None if which == "raw" else model.get("ema")
+    raw = {"params": model["params"], "collections": model["collections"]}
+    return raw if average is None else average
 
 
 def init_model(model: Model, seed: jax.Array, image_shape: tuple[int, ...]) -> dict[str, Any]:
@@ -145,9 +170,12 @@ def create(
     optimizer: Optimizer,
     seed: jax.Array,
     image_shape: tuple[int, ...],
+    *,
+    averages: bool = False,
 ) -> TrainState:
     """The state before the first update. Pure: call it inside `jit`, or `jax.eval_shape` it."""
     variables = init_model(model, seed, image_shape)
+    average = ema.copied(variables) if averages else None
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         seed=jnp.asarray(seed, jnp.uint32),
@@ -155,6 +183,7 @@ def create(
         interval=Interval.empty(),
         loss_scale=LossScale.create() if model.dtype == jnp.float16 else None,
         skips=Skips.create() if optimizer.skip_nonfinite else None,
+        ema=average,
         **variables,
     )
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxtrain import keys
+from jaxtrain import ema, keys
 from jaxtrain.augment import Augment, partners
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import Batch, Statistics
@@ -107,6 +107,7 @@ class Fixed:
         report_steps: updates in a report interval; 0 when only the last step reports.
         accumulate: parts of a batch that are computed one after the other.
         unroll: whether those are compiled without a loop.
+        ema_decay: decay of the average of the weights; None: there is none.
         axis: the axis of the devices if the step runs on each of them for its own rows (under
             `pmap`), and so has to sum over it; None if it sees the whole batch.
     """
@@ -120,6 +121,7 @@ class Fixed:
     report_steps: int
     accumulate: int
     unroll: bool
+    ema_decay: float | None = None
     axis: str | None = None
 
     def total(self, tree: Any) -> Any:
@@ -223,6 +225,10 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
         interval = interval.replace(bad_step=jnp.where(hopeless, step, interval.bad_step))
     params, opt_state = fixed.optimizer.update(gradients, state.opt_state, state.params, rate)
     learned = {"params": params, "collections": outputs.collections, "opt_state": opt_state}
+    if state.ema is not None:
+        assert fixed.ema_decay is not None, "the state was created for it"
+        new = {name: learned[name] for name in ("params", "collections")}
+        learned["ema"] = ema.after(state.ema, new, fixed.ema_decay, step)
     before = {name: getattr(state, name) for name in learned}
     if loss_scale is not None:
         learned = loss_scale.unless_skipped(learned, before)

@@ -29,7 +29,7 @@ from jaxtrain.parallel.stop import SECOND_SIGNAL_STATUS, StopRequest
 from jaxtrain.report import QuietReporter, Reporter, preparing
 from jaxtrain.session import Metrics, Record, SentCall, Session
 from jaxtrain.setup import Run
-from jaxtrain.state import TrainState
+from jaxtrain.state import TrainState, weights
 from jaxtrain.step import train_step
 from jaxtrain.tasks import CLASSIFICATION
 
@@ -244,7 +244,7 @@ def _compile_evaluator(run: Run) -> Evaluator:
         config=run.config.data,
         batch_size=run.config.eval.batch_size,
         mesh=run.devices,
-        variables=run.abstract.model,
+        variables=weights(run.abstract.model, "raw"),
         flip_average=run.config.eval.flip_average,
     )
 

@@ -68,6 +68,7 @@ def fixed(
     operations: str = "flip|noise(0.1)",
     updates: OptimizerConfig = ADAM,
     loss: losses.Loss = LOSS,
+    ema_decay: float | None = None,
 ) -> Fixed:
     """What a small run has; cached, as a jit's own cache goes by it."""
     model = models.build(
@@ -95,12 +96,19 @@ def fixed(
         report_steps=report_steps,
         accumulate=accumulate,
         unroll=name != "mlp",
+        ema_decay=ema_decay,
     )
 
 
 def new_state(mesh, same: Fixed | None = None, rules: str = "replicated") -> state.TrainState:
     same = same or fixed()
-    create = functools.partial(state.create, same.model, same.optimizer, image_shape=IMAGE_SHAPE)
+    create = functools.partial(
+        state.create,
+        same.model,
+        same.optimizer,
+        image_shape=IMAGE_SHAPE,
+        averages=same.ema_decay is not None,
+    )
     abstract = jax.eval_shape(create, seed=np.uint32(5))
     of_params = parameter_shardings(rules, abstract.params, mesh)
     lies = setup.state_shardings(same.optimizer, abstract, of_params, mesh)

@@ -61,6 +61,7 @@ def describe(run: Run, request: CheckRequest) -> Report:
             "parameters": bytes_per_device(run.abstract.params),
             "other_variables": bytes_per_device(run.abstract.collections),
             "optimizer": bytes_per_device(run.abstract.opt_state),
+            "ema": bytes_per_device(run.abstract.ema),
             "activations": None,
         },
         "devices": {

@@ -51,6 +51,8 @@ def report_lines(run: Run, report: Report) -> list[str]:
     schedule = report["schedule"]
     rates = [point["rate"] for point in schedule["points"]]
     noun = "image" if examples.is_image(run.image_shape) else "example"
+    ema = report["memory"]["ema"]
+    average = f", average of the weights {ema:,}" if ema else ""
     lines = _data_lines(run, report, noun)
     lines += [
         field(
@@ -69,7 +71,9 @@ def report_lines(run: Run, report: Report) -> list[str]:
         field(
             "memory",
             "parameters {parameters:,} bytes, other variables {other_variables:,}, optimizer "
-            "{optimizer:,}, on each device; activations unknown".format(**report["memory"]),
+            "{optimizer:,}{average}, on each device; activations unknown".format(
+                **report["memory"], average=average
+            ),
         ),
         field("devices", _devices(report["devices"], noun)),
     ]

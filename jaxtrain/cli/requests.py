@@ -88,7 +88,7 @@ def eval_request(given: Given) -> EvalRequest:
             each other, or no place for the predictions.
     """
     exported = _exported(given)
-    keys: tuple[str, ...] = (*_PLACE_KEYS, "eval.batch_size")
+    keys: tuple[str, ...] = (*_PLACE_KEYS, "eval.batch_size", "eval.flip_average")
     if exported is None:
         keys = (*_PLACE_KEYS, *_READING_KEYS, "eval.", "parallel.")
     predictions = file_for("predictions", given.flags["predictions"])
@@ -121,7 +121,9 @@ def predict_request(given: Given) -> PredictRequest:
         )
     if not given.words:
         raise UsageError("nothing to classify; name images, folders, arrays, or - for a list")
-    keys = ("eval.batch_size", "parallel.") if exported is None else ("eval.batch_size",)
+    keys: tuple[str, ...] = ("eval.batch_size",)
+    if exported is None:
+        keys = (*keys, "eval.weights", "parallel.")
     return PredictRequest(
         paths=given.words,
         workdir=workdir,
@@ -163,7 +165,7 @@ def export_request(given: Given) -> ExportRequest:
         verify=_verify(verify),
         tolerance=tolerance,
         overwrite=bool(given.flags["overwrite"]),
-        overrides=_overrides(given, "export", (*_PLACE_KEYS, "parallel.")),
+        overrides=_overrides(given, "export", (*_PLACE_KEYS, "eval.weights", "parallel.")),
     )
 
 

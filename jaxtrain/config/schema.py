@@ -346,6 +346,12 @@ class TrainConfig:
     label_smoothing: float = key(
         0.0, "share of the target that is spread over all classes", fraction
     )
+    ema_decay: float | None = key(
+        None,
+        "decay of an average of the weights over the updates, as 0.999; lower at first; evaluated "
+        "and used in place of the weights unless eval.weights=raw",
+        proper_fraction,
+    )
     epochs: float | None = key(None, "passes over the training split; or set steps", positive)
     steps: int | None = key(None, "updates; or set epochs", step_count)
     steps_per_call: int | None = key(
@@ -370,6 +376,13 @@ class EvalConfig:
     )
     every_epochs: float | None = key(
         None, "epochs between evaluations; 1 if neither is set", non_negative, free=True
+    )
+    weights: str | None = key(
+        None,
+        "weights to evaluate, predict with and export: ema (the average of train.ema_decay) or "
+        "raw; None: ema where there is one",
+        choice("ema", "raw"),
+        free=True,
     )
     flip_average: bool = key(
         False, "average the logits of each image and of its mirror image", free=True

@@ -38,8 +38,9 @@ class Restored:
     Attributes:
         model: the network.
         normalise: what it sees of an example.
-        variables: `TrainState.model`.
-        abstract: its shapes, dtypes and shardings.
+        variables: the parameters and collections that are used.
+        weights: which those are, `ema` or `raw`; None: the run has no average of them.
+        abstract: their shapes, dtypes and shardings.
         mesh: the devices.
         class_names: one name a class, in label order.
         image_shape: (height, width, channels), or (features,), of one example.
@@ -51,6 +52,7 @@ class Restored:
     model: Model
     normalise: Normalise
     variables: Any
+    weights: str | None
     abstract: Any
     mesh: Mesh
     class_names: tuple[str, ...]
@@ -114,7 +116,7 @@ def apply(model: Model, normalise: Normalise, variables: Any, images: jax.Array)
 def load(
     checkpoints: AnyPath,
     which: str,
-    parallel: ParallelConfig,
+    config: Config,
     overrides: Collection[str],
     say: Callable[[str], None],
 ) -> Restored:
@@ -126,19 +128,21 @@ def load(
     Args:
         checkpoints: the run's.
         which: `last`, `best`, a step's number or a checkpoint's path.
-        parallel: how the model is to lie on the devices.
+        config: the run's, with what the command line sets: `parallel` says how the model is to
+            lie on the devices, `eval.weights` which weights are used.
         overrides: keys that the command line sets.
         say: told when the default is taken instead.
 
     Raises:
         CheckpointError: it cannot be read, or is damaged.
-        UsageError: there is none, its model cannot be built any more, or `parallel` does not fit.
+        UsageError: there is none, its model cannot be built any more, or `config` does not fit.
     """
+    parallel = config.parallel
     chosen = not {"parallel.mesh", "parallel.rules"}.isdisjoint(overrides)
     while True:
         directory, step = _locate(checkpoints, which)
         try:
-            return restore(directory, step, parallel)
+            return restore(directory, step, parallel, config.eval.weights)
         except PermissionError as error:
             raise CheckpointError(
                 f"{error.filename or checkpoints} cannot be read: {error.strerror}; make it "
@@ -169,13 +173,16 @@ def _locate(checkpoints: AnyPath, which: str) -> tuple[AnyPath, int]:
     return path.parent, checkpoint.resolve_step(path.parent, path.name)
 
 
-def restore(directory: AnyPath, step: int, parallel: ParallelConfig) -> Restored:
+def restore(
+    directory: AnyPath, step: int, parallel: ParallelConfig, weights: str | None = None
+) -> Restored:
     """The model of one checkpoint step, as its meta describes it; no optimizer is built.
 
     Args:
         directory: the run's checkpoints.
         step: one that is there.
         parallel: how it is to lie on the devices that are here.
+        weights: as `eval.weights`.
 
     Raises:
         CheckpointError: the step cannot be read, or is damaged.
@@ -198,11 +205,15 @@ def restore(directory: AnyPath, step: int, parallel: ParallelConfig) -> Restored
     variables = state.abstract_model(model, image_shape, len(class_names))
     of_params = parameter_shardings(parallel.rules, variables["params"], mesh)
     abstract = on_mesh(variables, mesh) | {"params": with_shardings(variables["params"], of_params)}
-    variables = checkpoint.restore_model(directory, step, abstract)
+    averages = config.train.ema_decay is not None
+    stored = {**abstract, "ema": abstract} if averages else abstract
+    state.weights(stored, weights)  # there are such
+    found = checkpoint.restore_model(directory, step, stored)
     return Restored(
         model=model,
         normalise=normalise,
-        variables=variables,
+        variables=state.weights(found, weights),
+        weights=(weights or "ema") if averages else None,
         abstract=abstract,
         mesh=mesh,
         class_names=class_names,

@@ -173,6 +173,9 @@ def evaluation_line(step: int, split: str, metrics: Metrics, total_steps: int | 
         parts.append(f"accuracy {percent(metrics['accuracy'])}")
     if "top5_accuracy" in metrics:
         parts.append(f"top-5 {percent(metrics['top5_accuracy'])}")
+    for which in ("raw", "ema"):
+        if f"{which}_accuracy" in metrics:
+            parts.append(f"({which} {percent(metrics[f'{which}_accuracy']).strip()})")
     if metrics.get("flip_average"):
         parts.append("with mirror images")
     count = metrics.get("count")

@@ -31,9 +31,16 @@ TRAIN_TAGS = {
     "skipped": "train/skipped",
 }
 EVAL_TAGS = {
-    "loss": "eval/loss",
-    "accuracy": "eval/accuracy",
-    "top5_accuracy": "eval/top5_accuracy",
+    name: f"eval/{name}"
+    for name in (
+        "loss",
+        "accuracy",
+        "top5_accuracy",
+        "raw_loss",
+        "raw_accuracy",
+        "ema_loss",
+        "ema_accuracy",
+    )
 }
 
 
