@@ -97,16 +97,19 @@ def test_a_changed_file_is_seen(folder):
 
 
 def test_only_what_was_decoded_as_a_whole_is_decoded_in_part(folder, monkeypatch):
-    dataset = opened(folder, "none")
-    expected = batches(opened(folder, "memory").train)
+    split = opened(folder, "none").train
+    every, seeds = np.arange(COUNT), np.arange(3 * COUNT, dtype=np.uint64).reshape(3, COUNT)
+    kept = opened(folder, "memory").train
     whole, parts = [], []
-    raw = dataset.train._raw
-    decode_whole, decode_part = raw.decode, raw.decode_part
-    monkeypatch.setattr(raw, "decode", lambda i, e: whole.append(i) or decode_whole(i, e))
-    monkeypatch.setattr(raw, "decode_part", lambda i, *a: parts.append(i) or decode_part(i, *a))
-    assert np.array_equal(batches(dataset.train), expected)
-    assert sorted(whole) == list(range(COUNT))
-    assert sorted(parts) == sorted(2 * whole)
+    decode_whole, decode_part = split._raw.decode, split._raw.decode_part
+    monkeypatch.setattr(split._raw, "decode", lambda i, e: whole.append(i) or decode_whole(i, e))
+    monkeypatch.setattr(
+        split._raw, "decode_part", lambda i, *a: parts.append(i) or decode_part(i, *a)
+    )
+    for step in range(3):
+        assert np.array_equal(split.read(every, seeds[step]), kept.read(every, seeds[step]))
+    assert whole == every.tolist()
+    assert parts == 2 * whole
 
 
 @pytest.mark.parametrize("kept", KEPT)
