@@ -1,8 +1,10 @@
 """A run whose loss becomes infinite or NaN."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
+import pytest
 from e2e.command import Command, error, read_arrays, read_metrics, saved_steps, steps_of
 
 # The rate is sane for 25 steps, one epoch, and absurd from then on.
@@ -19,6 +21,11 @@ WORDS = [
     "--config.checkpoint.best_metric=accuracy",
     "--workdir=run",
 ]
+
+
+@pytest.fixture
+def command(new_command: Callable[..., Command]) -> Command:
+    return new_command(quickly=True)
 
 
 def test_the_last_good_checkpoint_is_kept(command: Command) -> None:

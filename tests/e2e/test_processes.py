@@ -31,10 +31,15 @@ LONG = [
 ]
 
 
+@pytest.fixture
+def command(new_command: Callable[..., Command]) -> Command:
+    return new_command(quickly=True)
+
+
 @pytest.fixture(scope="module")
-def alone(new_command: Callable[[], Command]) -> Path:
+def alone(new_command: Callable[..., Command]) -> Path:
     """The run of one process with one device, twice as long as the others' first start."""
-    command = new_command()
+    command = new_command(quickly=True)
     command.result("train", *WORDS, "--config.train.steps=40", "--workdir=run")
     return command.folder / "run"
 
@@ -142,8 +147,11 @@ def read_until(process: Process, begin: str) -> None:
     pytest.fail(f"no {begin!r} in {lines}")
 
 
-def test_a_signal_in_the_first_compilation_acts_after_it(command: Command) -> None:
+def test_a_signal_in_the_first_compilation_acts_after_it(
+    new_command: Callable[..., Command],
+) -> None:
     """On a step that is saved, since none was."""
+    command = new_command()
     with started(command, 2, "train", *LONG, cached=False) as processes:
         read_until(processes[0], "model ")
         processes[1].send_signal(signal.SIGTERM)
@@ -154,8 +162,9 @@ def test_a_signal_in_the_first_compilation_acts_after_it(command: Command) -> No
     assert f"jaxtrain: stopped after step {step} of 1000000, which is saved" in first.stderr
 
 
-def test_a_second_signal_ends_all_at_once(command: Command) -> None:
+def test_a_second_signal_ends_all_at_once(new_command: Callable[..., Command]) -> None:
     """It comes in a long compilation, and nobody waits for it to end."""
+    command = new_command()
     words = [*LONG, "--config.model.name=resnet20", "--config.parallel.peer_timeout_seconds=100"]
     with started(command, 2, "train", *words, cached=False) as processes:
         read_until(processes[0], "model ")

@@ -1,5 +1,6 @@
 """A person's own network, from a file in the current folder."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -43,6 +44,11 @@ WORDS = [
     "--config.model.name=my.nets:Net",
     "--config.model.args.width=16",
 ]
+
+
+@pytest.fixture
+def command(new_command: Callable[..., Command]) -> Command:
+    return new_command(quickly=True)
 
 
 @pytest.mark.parametrize("source", [LINEN, NNX], ids=["linen", "nnx"])
