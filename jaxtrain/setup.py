@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxtrain import augment, data, losses, models, optimizer, plan, state
+from jaxtrain import augment, data, initial, losses, models, optimizer, plan, state
 from jaxtrain.config import Config
 from jaxtrain.config.schema import TrainConfig
 from jaxtrain.errors import UsageError
@@ -28,6 +28,7 @@ from jaxtrain.parallel.mesh import (
     shardings,
     with_shardings,
 )
+from jaxtrain.pretrained import Imported
 from jaxtrain.state import TrainState
 from jaxtrain.step import Fixed, normalisation
 
@@ -49,6 +50,8 @@ class Run:
         create: `seed` to the state before the first update; pure.
         abstract: the state's shapes, dtypes and shardings.
         steps_per_call: the most updates in one call of the compiled step.
+        given: the weights of `model.init_from`, or why there are none; a run that goes on needs
+            none.
     """
 
     config: Config
@@ -60,6 +63,21 @@ class Run:
     create: Callable[..., TrainState]
     abstract: TrainState
     steps_per_call: int
+    given: Imported | UsageError | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of the weights that a new run starts with."""
+        return self.given.notes if isinstance(self.given, Imported) else ()
+
+    def check_given(self) -> None:
+        """Looks whether a new run has weights to start with.
+
+        Raises:
+            UsageError: those of `model.init_from` are not there or do not fit.
+        """
+        if isinstance(self.given, UsageError):
+            raise self.given
 
     @property
     def image_shape(self) -> tuple[int, ...]:
@@ -78,13 +96,19 @@ class Run:
         return {"train": self.dataset.train.fingerprint, "eval": self.dataset.eval.fingerprint}
 
     def create_state(self) -> TrainState:
-        """The state before the first update, on the devices."""
+        """The state before the first update, on the devices.
+
+        Raises:
+            UsageError: as for `check_given`.
+        """
+        self.check_given()
+        given = self.given.variables if isinstance(self.given, Imported) else None
         compiled = jax.jit(
             self.create,
             out_shardings=shardings(self.abstract),
             compiler_options=one_call(self.mesh),
         )
-        return compiled(seed=np.uint32(self.config.seed))
+        return compiled(seed=np.uint32(self.config.seed), given=given)
 
 
 def build(
@@ -143,8 +167,29 @@ def build(
     lies = state_shardings(updates, abstract, of_params, mesh)
     abstract = with_shardings(abstract, lies)
     _check_memory(abstract, mesh)
-    steps_per_call = _steps_per_call(config, dataset.train, mesh, convolves=convolves)
-    return Run(config, dataset, sampler, run_plan, mesh, fixed, create, abstract, steps_per_call)
+    return Run(
+        config=config,
+        dataset=dataset,
+        sampler=sampler,
+        plan=run_plan,
+        mesh=mesh,
+        fixed=fixed,
+        create=create,
+        abstract=abstract,
+        steps_per_call=_steps_per_call(config, dataset.train, mesh, convolves=convolves),
+        given=_given(config.model.init_from, variables, mesh),
+    )
+
+
+def _given(
+    init_from: str | None, variables: dict[str, Any], mesh: AnyMesh
+) -> Imported | UsageError | None:
+    if init_from is None:
+        return None
+    try:
+        return initial.load(init_from, variables, mesh)
+    except UsageError as error:
+        return error
 
 
 def state_shardings(

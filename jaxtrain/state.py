@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import flax.struct
@@ -172,9 +173,21 @@ def create(
     image_shape: tuple[int, ...],
     *,
     averages: bool = False,
+    given: Mapping[str, Any] | None = None,
 ) -> TrainState:
-    """The state before the first update. Pure: call it inside `jit`, or `jax.eval_shape` it."""
+    """The state before the first update. Pure: call it inside `jit`, or `jax.eval_shape` it.
+
+    Args:
+        model: the network.
+        optimizer: what will update it.
+        seed: uint32 `[]`, seed of every random choice.
+        image_shape: of one example.
+        averages: whether an average of the weights is kept.
+        given: parameters and collections, or some of them, in place of those from the seed.
+    """
     variables = init_model(model, seed, image_shape)
+    if given is not None:
+        variables = overlay(variables, given)
     average = ema.copied(variables) if averages else None
     return TrainState(
         step=jnp.zeros((), jnp.int32),
@@ -186,6 +199,23 @@ def create(
         ema=average,
         **variables,
     )
+
+
+def overlay(initial: Mapping[str, Any], imported: Mapping[str, Any]) -> dict[str, Any]:
+    """Initial variables, with imported ones in the place of those that there are.
+
+    Args:
+        initial: nested mappings, as of `TrainState.model`.
+        imported: some of those of the same model.
+    """
+    return {
+        name: value
+        if name not in imported
+        else overlay(value, imported[name])
+        if isinstance(value, Mapping)
+        else imported[name]
+        for name, value in initial.items()
+    }
 
 
 def tree_bytes(tree: Any) -> int:

@@ -65,6 +65,10 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
         }
         everybody.agree("the processes", provenance.identity(config, known))
         path = files.place(everybody.broadcast("workdir", _choose_path(request, everybody)))
+        if config.model.init_from is not None:
+            steps = checkpoint.agreed_steps(path / workdir.CHECKPOINTS)
+            if not steps:
+                run.check_given()
         with (
             _opened(request, run, path, everybody) as opened,
             _reporting(run, opened, everybody) as reporter,
@@ -306,6 +310,8 @@ def _restore_or_create(
     directory = opened.checkpoints_dir
     state = checkpoint.restore_newest(directory, run.abstract, reporter.message)
     if state is None:
+        for note in run.notes:
+            reporter.message(f"weights  {note}")
         return run.create_state(), Record()
     meta = checkpoint.read_meta(directory, int(state.step))
     try:

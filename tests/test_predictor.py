@@ -33,6 +33,7 @@ def restored(devices: int, dtype: str = "float32", shape: tuple[int, ...] = SHAP
         model=model,
         normalise=Normalise((0.5,), (0.25,)),
         variables=jax.device_put(variables, replicated(mesh)),
+        weights=None,
         abstract=on_mesh(jax.eval_shape(lambda: variables), mesh),
         mesh=mesh,
         class_names=("a", "b", "c"),

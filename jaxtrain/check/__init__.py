@@ -49,6 +49,7 @@ def check(request: CheckRequest) -> tuple[str, int]:
     try:
         with preparing() as progress:
             run = setup.build(here, _mesh(here.parallel.mesh, request.devices, tpus), progress)
+        run.check_given()
     except JaxtrainError as error:
         failed = error
     else:

@@ -234,6 +234,11 @@ class ModelConfig:
     mlp: MlpConfig = section(MlpConfig)
     resnet: ResnetConfig = section(ResnetConfig)
     args: dict[str, Any] = key({}, "arguments of your own module")
+    init_from: str | None = key(
+        None,
+        "weights to start from: a run's folder, or a .safetensors or PyTorch .pth file of a ResNet",
+        non_empty,
+    )
     freeze: str | None = key(
         None, "backbone: train the last layer, which is named head, alone", choice("backbone")
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -11,10 +11,9 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from jaxtrain import checkpoint, files, models, state
-from jaxtrain.config import Config, from_dict
+from jaxtrain import checkpoint, files, models, state, stored
+from jaxtrain.config import Config
 from jaxtrain.config.schema import ParallelConfig
-from jaxtrain.data import Statistics
 from jaxtrain.errors import CheckpointError, LayoutError, UsageError
 from jaxtrain.files import AnyPath
 from jaxtrain.formats import Source
@@ -28,7 +27,7 @@ from jaxtrain.parallel.mesh import (
     pad_rows,
     with_shardings,
 )
-from jaxtrain.step import Normalise, normalisation
+from jaxtrain.step import Normalise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,50 +188,24 @@ def restore(
         UsageError: its model, such as a user's own module, cannot be built any more, or
             `parallel` does not fit the devices or the model.
     """
-    meta = checkpoint.read_meta(directory, step)
-    try:
-        config = from_dict(meta["config"])
-        class_names = tuple(meta["class_names"])
-        image_shape = _shape(meta["image_shape"])
-        known = functools.partial(_statistics, meta, image_shape)
-        normalise = normalisation(config.data, image_shape, known)
-    except (KeyError, TypeError, ValueError, UsageError) as error:
-        raise CheckpointError(
-            f"checkpoint {directory / str(step)}: its meta does not describe a model ({error})"
-        ) from error
+    found = stored.describe(directory, step)
     mesh = build_mesh(parallel.mesh, all_devices())
-    model = models.build(config.model, len(class_names))
-    variables = state.abstract_model(model, image_shape, len(class_names))
-    of_params = parameter_shardings(parallel.rules, variables["params"], mesh)
-    abstract = on_mesh(variables, mesh) | {"params": with_shardings(variables["params"], of_params)}
-    averages = config.train.ema_decay is not None
-    stored = {**abstract, "ema": abstract} if averages else abstract
-    state.weights(stored, weights)  # there are such
-    found = checkpoint.restore_model(directory, step, stored)
+    of_params = parameter_shardings(parallel.rules, found.abstract["params"], mesh)
+    params = with_shardings(found.abstract["params"], of_params)
+    abstract = on_mesh(found.abstract, mesh) | {"params": params}
+    item = found.item(abstract)
+    state.weights(item, weights)  # there are such
+    restored = checkpoint.restore_model(directory, step, item)
     return Restored(
-        model=model,
-        normalise=normalise,
-        variables=state.weights(found, weights),
-        weights=(weights or "ema") if averages else None,
+        model=found.model,
+        normalise=found.normalise,
+        variables=state.weights(restored, weights),
+        weights=(weights or "ema") if "ema" in item else None,
         abstract=abstract,
         mesh=mesh,
-        class_names=class_names,
-        image_shape=image_shape,
+        class_names=found.class_names,
+        image_shape=found.image_shape,
         step=step,
-        config=config,
+        config=found.config,
         directory=directory,
     )
-
-
-def _shape(sizes: Sequence[int]) -> tuple[int, ...]:
-    if len(sizes) not in (1, 3):
-        raise ValueError(f"an example of shape {sizes}")
-    return tuple(sizes)
-
-
-def _statistics(meta: Mapping[str, Any], image_shape: tuple[int, ...]) -> Statistics:
-    """Those of the features that the model was trained on."""
-    mean, std = (tuple(map(float, meta["statistics"][name])) for name in ("mean", "std"))
-    if (len(mean),) != image_shape or (len(std),) != image_shape:
-        raise ValueError(f"statistics of {len(mean)} and {len(std)} features")
-    return Statistics(mean, std)

@@ -79,23 +79,6 @@ def fit(tensors: Mapping[str, NDArray[Any]], abstract: Mapping[str, Any]) -> Imp
     return Imported(_nested(arrays), tuple(notes))
 
 
-def overlay(initial: Mapping[str, Any], imported: Mapping[str, Any]) -> dict[str, Any]:
-    """Initial variables, with imported ones in the place of those that there are.
-
-    Args:
-        initial: nested mappings, as of `TrainState.model`.
-        imported: `Imported.variables` for the same model, or the same arrays on devices.
-    """
-    return {
-        name: value
-        if name not in imported
-        else overlay(value, imported[name])
-        if isinstance(value, Mapping)
-        else imported[name]
-        for name, value in initial.items()
-    }
-
-
 def _shapes(tree: Mapping[str, Any], above: Path = ()) -> Shapes:
     """The shape of each leaf of nested mappings, by its path."""
     shapes: Shapes = {}

@@ -23,10 +23,17 @@ STAND_INS: dict[str, tuple[str, int | None]] = {
     "dogs_vs_cats_resnet18": ("230,250,3", 2),
     "features_mlp": ("12", 3),
     "fashion_mnist_resnet": ("28,28,1", None),
+    "finetune_folder": ("150,140,3", 4),
     "folder_resnet18": ("150,140,3", 4),
     "imagenet_resnet50": ("280,260,3", 1000),
 }
-BIG = ("cifar10_resnet18", "dogs_vs_cats_resnet18", "folder_resnet18", "imagenet_resnet50")
+BIG = (
+    "cifar10_resnet18",
+    "dogs_vs_cats_resnet18",
+    "finetune_folder",
+    "folder_resnet18",
+    "imagenet_resnet50",
+)
 
 
 def synthetic(name: str) -> list[str]:

@@ -10,8 +10,8 @@ import pytorch_resnets
 from numpy.typing import NDArray
 
 from jaxtrain.errors import UsageError
-from jaxtrain.pretrained import overlay
 from jaxtrain.pretrained.fitting import fit
+from jaxtrain.state import overlay
 
 NARROW = {"width": 0.125}
 Tensors = dict[str, NDArray[Any]]

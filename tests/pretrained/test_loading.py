@@ -12,7 +12,7 @@ import pytorch_resnets
 import safetensors.numpy
 import torch_files
 
-from jaxtrain import pretrained
+from jaxtrain import pretrained, state
 from jaxtrain.errors import UsageError
 
 # What torchvision and Hugging Face answer in float64, with weights made from the tensors' names,
@@ -67,7 +67,7 @@ def test_another_head_starts_as_it_is_made(suffix: str, tmp_path: Path) -> None:
     initial = jax.tree.map(lambda leaf: np.full(leaf.shape, 9, leaf.dtype), abstract)
 
     imported = pretrained.load(path, abstract)
-    variables = pretrained.overlay(initial, imported.variables)
+    variables = state.overlay(initial, imported.variables)
 
     assert imported.notes == ("the file's head for 7 classes is replaced by a new one for 10",)
     assert jax.tree.structure(variables) == jax.tree.structure(abstract)
