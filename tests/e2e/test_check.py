@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from e2e.command import (
     result,
     saved_steps,
     steps_of,
-    together,
 )
 from e2e.digits import first_digits
 
@@ -53,7 +51,7 @@ def command(new_command: Callable[[], Command]) -> Command:
 def said(command: Command) -> dict[str, Completed]:
     """Each call, finished; nothing was written."""
     before = sorted(command.folder.rglob("*"))
-    done = together(*(partial(command, *words) for words in CALLS.values()))
+    done = command.in_turn(*CALLS.values())
     assert sorted(command.folder.rglob("*")) == before
     return dict(zip(CALLS, done, strict=True))
 

@@ -4,12 +4,11 @@ import gzip
 import re
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from e2e.command import Command, snapshot, together
+from e2e.command import Command, refusal, snapshot
 from e2e.digits import first_digits, idx_bytes, write_split
 
 Damage = Callable[[Path], None]
@@ -78,17 +77,15 @@ CASES: dict[str, tuple[Damage, str]] = {
 def messages(new_command: Callable[[], Command], digits: Path) -> dict[str, str]:
     """What is said in each case, where nothing may be written."""
     command = new_command()
-
-    def refused(name: str) -> str:
+    calls = []
+    for name, (damage, _) in CASES.items():
         data = command.folder / f"data-{name}"
         shutil.copytree(digits, data)
-        CASES[name][0](data)
-        words = ["--config=digits.py", f"--config.data.path={data}"]
+        damage(data)
+        calls.append(["train", "--config=digits.py", f"--config.data.path={data}"])
         if name.endswith("of_10_classes"):
-            words.append("--config.data.num_classes=10")
-        return command.refused("train", *words)
-
-    said = together(*(partial(refused, name) for name in CASES))
+            calls[-1].append("--config.data.num_classes=10")
+    said = map(refusal, command.in_turn(*calls))
     there = {path.name for path in command.folder.iterdir()}
     assert there == {"digits.py", *(f"data-{name}" for name in CASES)}
     return dict(zip(CASES, said, strict=True))

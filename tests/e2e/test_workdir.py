@@ -15,6 +15,7 @@ from e2e.command import (
     Command,
     read_arrays,
     read_metrics,
+    refusal,
     result,
     saved_steps,
     snapshot,
@@ -87,18 +88,18 @@ CHANGES = [
 
 
 def test_a_changed_config_is_refused(command: Command, workdir: Path) -> None:
-    """Each in a copy of the run, since one process at a time may have a folder."""
+    """Each in a copy of the run, so that each is the first that has its folder."""
     copies = [command.folder / "changed" / str(number) for number in range(len(CHANGES))]
     for folder in copies:
         shutil.copytree(workdir, folder)
     before = [snapshot(folder) for folder in copies]
-    messages = together(
+    done = command.in_turn(
         *(
-            partial(command.refused, "train", *WORDS, *words, f"--workdir={folder}")
+            ["train", *WORDS, *words, f"--workdir={folder}"]
             for folder, (words, _) in zip(copies, CHANGES, strict=True)
         )
     )
-    for message, (_, expected) in zip(messages, CHANGES, strict=True):
+    for message, (_, expected) in zip(map(refusal, done), CHANGES, strict=True):
         assert re.search(expected, message), message
     assert [snapshot(folder) for folder in copies] == before
 
@@ -191,11 +192,13 @@ def test_eval_takes_a_checkpoint_by_step_and_by_path(
     command: Command, finished: dict[str, Any], workdir: Path
 ) -> None:
     path = f"--checkpoint={workdir / 'checkpoints' / '8'}"
-    by_step, by_path, last = together(
-        partial(command.result, "eval", f"--workdir={workdir}", "--checkpoint=8"),
-        partial(command.result, "eval", f"--workdir={workdir}", path, "--config.eval.batch_size=7"),
-        partial(command.result, "eval", f"--workdir={workdir}", "--checkpoint=last"),
+    words = ["eval", f"--workdir={workdir}"]
+    done = command.in_turn(
+        [*words, "--checkpoint=8"],
+        [*words, path, "--config.eval.batch_size=7"],
+        [*words, "--checkpoint=last"],
     )
+    by_step, by_path, last = map(result, done)
     assert by_step["step"] == by_path["step"] == 8
     assert by_step["eval"]["accuracy"] == by_path["eval"]["accuracy"]
     assert by_step["eval"]["loss"] == pytest.approx(by_path["eval"]["loss"], rel=1e-7)
