@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import compiling
 import pytest
 from e2e.command import read_metrics, steps_of
 from e2e.digits import TEST, write_digits, write_recipe
@@ -25,7 +26,8 @@ def pod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     folder = tmp_path_factory.mktemp("pod")
     pod = Cloud(folder / "cloud", WORKERS, checkout(folder / "checkout", everything=True))
     pod.set(
-        environment={  # compilations are taken from earlier runs
+        environment={  # compilations are quick, and taken from earlier runs
+            "XLA_FLAGS": compiling.QUICKLY,
             "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

@@ -23,6 +23,10 @@ def commands() -> tuple[dict[str, str], list[list[str]]]:
 
 def test_what_readme_says_trains_on_four_workers(tmp_path: Path) -> None:
     script = checkout(tmp_path / "checkout", everything=True)
+    recipe = tmp_path / "checkout" / "configs" / "mnist_mlp.py"
+    text = recipe.read_text()
+    assert text.count("epochs = 10") == 1
+    recipe.write_text(text.replace("epochs = 10", "epochs = 5"))  # half as long
     pod = Cloud(tmp_path / "cloud", 4, script)
     variables, calls = commands()
     bucket = tmp_path / "bucket"
