@@ -1,19 +1,22 @@
 """`jaxtrain eval`: a run's checkpoint scored on one split, every example once."""
 
 import contextlib
+import functools
 import io
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jaxtrain import data, evaluation, predictor, provenance, workdir
+from jaxtrain import data, evaluation, hardest, predictor, provenance, workdir
 from jaxtrain.config import Config, EvalRequest, apply_overrides, difference
 from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.errors import UsageError
-from jaxtrain.evaluation import Evaluator, Results
+from jaxtrain.evaluation import Evaluator, Results, place_of
 from jaxtrain.parallel.mesh import check_processes, within_memory
 from jaxtrain.parallel.processes import peers
 from jaxtrain.parallel.processes.peers import Peers
@@ -27,6 +30,9 @@ from jaxtrain.report import (
     preparing,
 )
 from jaxtrain.tasks import CLASSIFICATION, Task, with_ranking
+
+# Of the files of the hardest examples.
+_SUFFIXES: Final = {"table": "csv", "picture": "png"}
 
 
 def evaluate(request: EvalRequest) -> dict[str, Any] | None:
@@ -56,9 +62,17 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
             "--split": request.split,
             "--predictions": str(request.predictions),
             "--top_k": str(request.top_k),
+            "--hardest": str(request.hardest),
+            "--by": request.by,
         }
         everybody.agree("the processes", provenance.identity(config, asked))
         model = _model(stored, request, config, console, everybody)
+        foreign = _foreign(stored, model)
+        if request.hardest is not None and foreign is not None:
+            raise UsageError(
+                f"--hardest={request.hardest} is kept in {stored.path}, but {foreign}; give the "
+                "--workdir of its run"
+            )
         with preparing(shown=everybody.is_first) as progress:
             split = predictor.open_split(model, config.data, _split_name(request, config), progress)
             split.prepare(progress)
@@ -66,7 +80,11 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
         everybody.agree("the processes", known)
         console.message(f"evaluating {_what(model)} on {split.size:,} examples of {split.name!r}")
         with within_memory():
-            results, metrics = _results(model, split, config, _task(request, model), console)
+            task = _task(request, model)
+            results, metrics, norms = _results(model, split, config, task, console)
+            found = None
+            if request.hardest is not None:
+                found = hardest.find(results, request.hardest, request.by, norms)
         console.evaluation(model.step, split.name, metrics)
         if request.has_other_data:
             size = shape_text(split.image_shape)
@@ -82,9 +100,15 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
         if isinstance(model, Exported):
             result["exported"] = str(model.path)
         if everybody.is_first:
+            name = _name(model, split, request, metrics)
+            if found is not None:
+                contents = hardest.files(found, split, model.class_names, _what(model))
+                kept = _keep_hardest(stored, f"{name}-hardest-{found.by}", contents, console)
+                result["hardest"] = {"by": found.by, "count": len(found.indices), **kept}
             full = {**result, "classes": _by_class(model, split, results)}
             full["data"] = {"source": config.data.source, "fingerprint": split.fingerprint}
-            warning = _keep(stored, model, full, split, request)
+            warning = foreign and f"not kept in {stored.path}: {foreign}"
+            warning = warning or workdir.try_write_eval(stored.path, f"{name}.json", full)
             if warning is not None:
                 console.message(warning)
             if request.predictions is not None:
@@ -129,29 +153,51 @@ def _what(model: Restored | Exported) -> str:
     return f"step {model.step}" + (f" ({model.weights} weights)" if model.weights else "")
 
 
-def _keep(
-    stored: workdir.StoredRun,
-    model: Restored | Exported,
-    result: dict[str, Any],
-    split: data.Split,
-    request: EvalRequest,
-) -> str | None:
-    """Writes the metrics into the workdir, if the model is its own; says why not, if so."""
-    name = f"{split.name}-{model.step}"
+def _foreign(stored: workdir.StoredRun, model: Restored | Exported) -> str | None:
+    """Why a model is not the run's own; None: it is."""
     if isinstance(model, Exported):
         if difference(stored.config, model.config):
-            return f"not kept in {stored.path}: {model.path} was trained with another config"
+            return f"{model.path} was trained with another config"
+    elif model.directory.resolve() != stored.checkpoints_dir.resolve():
+        return f"{model.directory / str(model.step)} is not its own"
+    return None
+
+
+def _name(
+    model: Restored | Exported, split: data.Split, request: EvalRequest, metrics: dict[str, Any]
+) -> str:
+    """What the files that are kept of this evaluation begin with."""
+    name = f"{split.name}-{model.step}"
+    if isinstance(model, Exported):
         quantize = model.description.signature.get("quantize")
         name += f"-{model.description.format}" + (f"-{quantize}" if quantize else "")
-    elif model.directory.resolve() != stored.checkpoints_dir.resolve():
-        return f"not kept in {stored.path}: {model.directory / str(model.step)} is not its own"
     elif model.weights == "raw":
         name += "-raw"
-    if "flip_average" in result["eval"]:
+    if "flip_average" in metrics:
         name += "-flip"
     if request.has_other_data:
         name += f"-{split.fingerprint}"
-    return workdir.try_write_eval(stored.path, f"{name}.json", result)
+    return name
+
+
+def _keep_hardest(
+    stored: workdir.StoredRun, name: str, contents: Mapping[str, bytes], console: Console
+) -> dict[str, str]:
+    """Writes what `hardest.files` gives into the workdir, if it can be, and says so.
+
+    Returns:
+        The files that were written.
+    """
+    written = {}
+    for kind, content in contents.items():
+        file = f"{name}.{_SUFFIXES[kind]}"
+        warning = workdir.try_write_eval_file(stored.path, file, content)
+        if warning is None:
+            written[kind] = str(workdir.eval_path(stored.path, file))
+        console.message(warning or f"hardest examples: {written[kind]}")
+    if "picture" not in contents:
+        console.message("hardest examples: no picture, as they are no images")
+    return written
 
 
 def _console(everybody: Peers) -> Console:
@@ -172,12 +218,10 @@ def _task(request: EvalRequest, model: Predictor) -> Task:
 
 def _results(
     model: Restored | Exported, split: data.Split, config: Config, task: Task, console: Console
-) -> tuple[Results, dict[str, Any]]:
-    """The exact pass, per example and summed up."""
-
-    def tick(done: int, total: int) -> None:
-        console.batches("evaluate", done, total)
-
+) -> tuple[Results, dict[str, Any], Callable[[NDArray[np.int64]], NDArray[np.float32]] | None]:
+    """The exact pass, per example and summed up; and what gives norms of gradients, if any does."""
+    norms = None
+    tick = functools.partial(console.batches, "evaluate")
     console.pause("evaluate")
     flip_average = config.eval.flip_average
     if isinstance(model, Exported):
@@ -199,8 +243,20 @@ def _results(
         counted = evaluator.results(model.variables, tick)
         assert counted is not None, "nobody can ask it to stop"
         results = counted
+        norms = functools.partial(_norms, evaluator, model.variables, console)
     console.unpause()
-    return results, evaluation.summary(task, split, results, flip_average=flip_average)
+    return results, evaluation.summary(task, split, results, flip_average=flip_average), norms
+
+
+def _norms(
+    evaluator: Evaluator, variables: Any, console: Console, indices: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Those of some examples' gradients."""
+    console.pause("gradients")
+    tick = functools.partial(console.batches, "gradients")
+    norms = evaluator.gradient_norms(variables, indices, tick)
+    console.unpause()
+    return norms
 
 
 def _write_predictions(path: Path, model: Predictor, split: data.Split, results: Results) -> None:
@@ -210,7 +266,7 @@ def _write_predictions(path: Path, model: Predictor, split: data.Split, results:
         for index in range(split.size):
             rows.write(
                 Row(
-                    path=split.file_of(index) or f"{split.name}[{index}]",
+                    path=place_of(split, index),
                     classes=tuple(names[results["top"][index]]),
                     probabilities=tuple(results["top_probability"][index].tolist()),
                     label=names[split.labels[index]],

@@ -15,8 +15,9 @@ from jaxtrain.config.schema import DataConfig
 from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.errors import NonFiniteError, UsageError
 from jaxtrain.feed import Feed
+from jaxtrain.gradient_norms import norms_rows, norms_step
 from jaxtrain.models import Model
-from jaxtrain.parallel.compile import Sent
+from jaxtrain.parallel.compile import Compiled, Sent
 from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.mesh import AnyMesh, pad_rows
 from jaxtrain.step import Normalise, eval_step
@@ -70,11 +71,16 @@ class Evaluator:
         self.split = split
         self._flip_average = flip_average
         self._task = task
+        self._abstract = variables
+        self._mesh = mesh
         rows = batch_rows(batch_size, split.size, mesh)
         self._indices = data.eval_indices(split.size, rows)
         self._feed = Feed(split, config, mesh)
         step = functools.partial(eval_step, model, normalise, task, flip_average=flip_average)
         self._step = self._feed.compile(step, variables, rows)
+        self._norms = functools.partial(
+            norms_step, model, normalise, task, mesh=mesh, flip_average=flip_average
+        )
 
     def results(
         self,
@@ -92,6 +98,41 @@ class Evaluator:
         Returns:
             None if a process was asked to stop while batches were left; then on all of them.
         """
+        kept = self._collected(self._step, variables, self._indices, tick, asked)
+        if kept is None:
+            return None
+        counted = len(kept["correct"])
+        if counted != self.split.size:
+            raise RuntimeError(f"evaluation counted {counted} of {self.split.size} examples")
+        return kept
+
+    def gradient_norms(
+        self, variables: Any, indices: NDArray[np.int64], tick: Callable[[int, int], None]
+    ) -> NDArray[np.float32]:
+        """The norm of the gradient of each example's own loss, float32 `[n]`; see `norms_step`.
+
+        Args:
+            variables: `TrainState.model`.
+            indices: which examples, `[n]`, 1 or more.
+            tick: told how many of how many batches were sent.
+        """
+        rows = norms_rows(self._abstract["params"], len(indices), self._mesh)
+        step = self._feed.compile(self._norms, self._abstract, rows)
+        places = data.eval_indices(len(indices), rows)
+        batches = np.where(places < 0, -1, indices[places])
+        kept = self._collected(step, variables, batches, tick, lambda: False)
+        assert kept is not None, "nobody asked it to stop"
+        return kept["gradient_norm"]
+
+    def _collected(
+        self,
+        step: Compiled,
+        variables: Any,
+        batches: NDArray[np.int64],
+        tick: Callable[[int, int], None],
+        asked: Callable[[], bool],
+    ) -> Results | None:
+        """What a step gives for the examples of all batches; None if it was asked to stop."""
         kept: list[Results] = []
         stopping = False
 
@@ -102,21 +143,14 @@ class Evaluator:
             stopping = stopping or bool(stops)
 
         in_flight: InFlight[Sent] = InFlight(finish)
-        feeds = self._feed.batches(self._indices)
-        for number, feed in enumerate(feeds, start=1):
+        for number, feed in enumerate(self._feed.batches(batches), start=1):
             in_flight.make_room()
             if stopping:
                 break
-            in_flight.add(self._step(variables, feed, asked()))
-            tick(number, len(self._indices))
+            in_flight.add(step(variables, feed, asked()))
+            tick(number, len(batches))
         in_flight.drain()
-        if len(kept) < len(self._indices):
-            return None
-        joined = _joined(kept)
-        counted = len(joined["correct"])
-        if counted != self.split.size:
-            raise RuntimeError(f"evaluation counted {counted} of {self.split.size} examples")
-        return joined
+        return _joined(kept) if len(kept) == len(batches) else None
 
     def summary(self, results: Results) -> dict[str, Any]:
         """`summary` of the results of this pass."""
@@ -263,6 +297,11 @@ def compare(
         same_class += int((found.argmax(-1) == wanted.argmax(-1)).sum())
         tick(number, len(blocks))
     return Difference(batch, len(indices), largest, same_class)
+
+
+def place_of(split: data.Split, index: int) -> str:
+    """Where an example is, in words: its file, else its place in the split, as in `test[3]`."""
+    return split.file_of(index) or f"{split.name}[{index}]"
 
 
 def _chunks(count: int, size: int) -> list[NDArray[np.int64]]:

@@ -1,10 +1,8 @@
 """A picture of training examples, as they are and as a step trains on them."""
 
 import dataclasses
-import io
 import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,9 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
 
-from jaxtrain import data
+from jaxtrain import data, grid
 from jaxtrain.augment import partners
 from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.errors import UsageError
@@ -23,22 +20,8 @@ from jaxtrain.keys import step_key
 from jaxtrain.setup import Run
 from jaxtrain.step import unit_interval
 
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
-
 # Values of all images of a picture: they lie on the device as float32, a few times.
 _MOST_PIXELS: Final = 2**26
-
-# All in pixels of the picture.
-_SIDE: Final = 112  # of a small image, about
-_LARGEST_SIDE: Final = 256
-_GRID: Final = (1200, 1100)  # width and height, at most, unless one example needs more
-_MARGIN: Final = 12
-_GAP: Final = 3
-_TEXT: Final = 13
-_LINE: Final = 18
-
-_PAPER: Final = "#f2f2f2"
-_INK: Final = "#202020"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +76,7 @@ def write(run: Run, step: int, path: Path) -> dict[str, Any]:
             "leave it out"
         )
     changed = run.dataset.train.random or bool(run.config.data.augment.strip())
-    layout = _Layout.of(run.image_shape, pictures=2 if changed else 1)
+    layout = grid.Layout.of(run.image_shape, pictures=2 if changed else 1, lines=1)
     shown = examples(run, step, min(layout.columns * layout.rows, run.config.train.batch_size))
     heading = [
         f"step {step:,} of {run.plan.total_steps:,}: {len(shown.labels):,} of its "
@@ -102,10 +85,10 @@ def write(run: Run, step: int, path: Path) -> dict[str, Any]:
         if shown.changes
         else "trained on as they are: data.augment is empty",
     ]
-    names = shown.captions(run.dataset.class_names)
-    buffer = io.BytesIO()
-    _grid(layout, heading, names, shown).save(buffer, "PNG")
-    atomic_write_bytes(path, buffer.getvalue())
+    pictures = [shown.before, shown.after] if shown.changes else [shown.after]
+    captions = [(name,) for name in shown.captions(run.dataset.class_names)]
+    content = grid.png(layout, heading, captions, zip(*pictures, strict=True))
+    atomic_write_bytes(path, content)
     return {
         "file": str(path),
         "step": step,
@@ -154,91 +137,3 @@ def examples(run: Run, step: int, count: int) -> Examples:
         shares=np.ones(count, np.float32) if share is None else np.asarray(share)[:count],
         changes=tuple(changes),
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Layout:
-    """A grid of cells, each a name above one picture or two side by side.
-
-    Attributes:
-        picture: width and height of a picture.
-        cell: width and height of a cell, with the margin right of it and below it.
-        columns: cells side by side.
-        rows: cells on top of each other.
-    """
-
-    picture: tuple[int, int]
-    cell: tuple[int, int]
-    columns: int
-    rows: int
-
-    @classmethod
-    def of(cls, image_shape: tuple[int, ...], pictures: int) -> "_Layout":
-        height, width = image_shape[:2]
-        longest = max(height, width)
-        factor = max(1, round(_SIDE / longest)) if longest <= _LARGEST_SIDE else 0
-        if factor:
-            size = (width * factor, height * factor)
-        else:
-            size = (
-                max(1, width * _LARGEST_SIDE // longest),
-                max(1, height * _LARGEST_SIDE // longest),
-            )
-        cell = (pictures * (size[0] + _GAP) + _MARGIN, size[1] + _LINE + _MARGIN)
-        columns, rows = (max(1, most // side) for most, side in zip(_GRID, cell, strict=True))
-        return cls(size, cell, columns, rows)
-
-
-def _grid(
-    layout: _Layout, heading: Iterable[str], names: list[str], shown: Examples
-) -> Image.Image:
-    font = ImageFont.load_default(_TEXT)
-    columns = min(layout.columns, len(names))
-    rows = -(-len(names) // columns)
-    width = max(columns * layout.cell[0], min(_GRID[0], 4 * _SIDE)) + _MARGIN
-    lines = [line for text in heading for line in _wrapped(text, font, width - 2 * _MARGIN)]
-    top = _MARGIN + len(lines) * _LINE + _MARGIN
-    grid = Image.new("RGB", (width, top + rows * layout.cell[1]), _PAPER)
-    draw = ImageDraw.Draw(grid)
-    for at, line in enumerate(lines):
-        draw.text((_MARGIN, _MARGIN + at * _LINE), line, _INK, font)
-    pictures = [shown.before, shown.after] if shown.changes else [shown.after]
-    for at, name in enumerate(names):
-        left = _MARGIN + at % columns * layout.cell[0]
-        upper = top + at // columns * layout.cell[1]
-        text = _shortened(name, font, layout.cell[0] - _MARGIN)
-        draw.text((left, upper), text, _INK, font)
-        for images in pictures:
-            grid.paste(_picture(images[at], layout.picture), (left, upper + _LINE))
-            left += layout.picture[0] + _GAP
-    return grid
-
-
-def _picture(image: NDArray[np.float32], size: tuple[int, int]) -> Image.Image:
-    """One image `[H, W, C]` in 0..1 at another size: the first three channels, else the first."""
-    pixels = np.rint(image * 255).astype(np.uint8)
-    pixels = pixels[..., :3] if pixels.shape[-1] >= 3 else pixels[..., 0]
-    picture = Image.fromarray(np.ascontiguousarray(pixels))
-    larger = size[0] >= picture.width
-    filter_ = Image.Resampling.NEAREST if larger else Image.Resampling.BILINEAR
-    return picture.resize(size, filter_)
-
-
-def _wrapped(text: str, font: Font, width: int) -> list[str]:
-    """The text in lines that fit, broken after spaces and `|` where it can be."""
-    lines = [""]
-    for word in re.findall(r"[^ |]*[ |]|[^ |]+", text):
-        if lines[-1] and font.getlength((lines[-1] + word).rstrip()) > width:
-            lines.append("")
-        lines[-1] += word
-    return lines
-
-
-def _shortened(text: str, font: Font, width: int) -> str:
-    """The text in one line, with dots for what does not fit."""
-    text = " ".join(text.split())
-    if font.getlength(text) <= width:
-        return text
-    while text and font.getlength(f"{text}...") > width:
-        text = text[:-1]
-    return f"{text.rstrip()}..."

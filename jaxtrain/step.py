@@ -359,6 +359,19 @@ def eval_step(
     Returns:
         `Task.results` and the batch's `mask`, each `[batch]`.
     """
+    logits = eval_logits(model, normalise, variables, batch, flip_average=flip_average)
+    return {**task.results(logits, batch.label), "mask": batch.mask}
+
+
+def eval_logits(
+    model: Model,
+    normalise: Normalise,
+    variables: dict[str, Any],
+    batch: Batch,
+    *,
+    flip_average: bool,
+) -> jax.Array:
+    """Logits float32 `[batch, classes]`; the arguments are those of `eval_step`."""
 
     def apply(image: jax.Array) -> jax.Array:
         logits, _ = model.apply(
@@ -375,4 +388,4 @@ def eval_step(
     logits = apply(image)
     if flip_average:
         logits = (logits + apply(jnp.flip(image, axis=2))) / 2
-    return {**task.results(logits, batch.label), "mask": batch.mask}
+    return logits

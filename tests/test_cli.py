@@ -186,6 +186,16 @@ def test_refused_override(calls: Calls, capsys: Captured, words: list[str], mess
         (["tune"], "unknown verb 'tune'; the verbs are train, eval, predict, export, check"),
         (["eval", "--workdir=x", "stray"], "stray word 'stray'; eval takes only flags"),
         (["eval", "--workdir=x", "--top_k=2"], "--top_k=2 needs --predictions=FILE, for its rows"),
+        (["eval", "--workdir=x", "--by=loss"], "--by=loss needs --hardest=N, how many examples"),
+        (["eval", "--workdir=x", "--hardest=0"], "--hardest=0 must be a whole number, 1 or more"),
+        (
+            ["eval", "--workdir=x", "--hardest=2", "--by=margin"],
+            "--by=margin must be one of loss, gradient",
+        ),
+        (
+            ["eval", "--workdir=x", "--exported=y", "--hardest=2", "--by=gradient"],
+            "--by=gradient needs the gradients of a checkpoint, and --exported=y has none",
+        ),
         (["eval", "--workdir=x", "--predictions=no/a.csv"], "there is no folder no; make it first"),
         (
             ["predict", "a.png"],
@@ -405,11 +415,14 @@ def test_train_names_a_damaged_config_json(calls: Calls, capsys: Captured) -> No
 
 def test_eval_request(calls: Calls) -> None:
     words = ["--checkpoint=best", "--split", "train", "--config.eval.batch_size=1e2"]
+    words += ["--hardest=20", "--by=gradient"]
     assert cli.main(["eval", "--workdir=~/x", *words, "--config.data.path=/y"]) == 0
     assert calls.request == EvalRequest(
         workdir=Path("~/x").expanduser(),
         checkpoint="best",
         split="train",
+        hardest=20,
+        by="gradient",
         overrides={"eval.batch_size": "1e2", "data.path": "/y"},
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from PIL import Image, ImageFont
+from PIL import Image
 
 from jaxtrain import preview, setup
 from jaxtrain.config import from_dict
@@ -205,19 +205,6 @@ def test_class_names_of_any_length_and_script_change_no_picture(tmp_path):
     for image in preview.examples(run, 1, BATCH).after:
         place = found(short, enlarged(image, 9))
         assert found(other, enlarged(image, 9)) == place
-
-
-def test_texts_fit_their_width():
-    font = ImageFont.load_default(13)
-    text = "by data.augment=" + "|".join(["pad_crop(4)"] * 30)
-    lines = preview._wrapped(text, font, 300)
-    assert "".join(lines) == text
-    assert len(lines) > 1
-    assert all(font.getlength(line.rstrip()) <= 300 for line in lines)
-    shortened = preview._shortened("n" * 100, font, 90)
-    assert shortened.endswith("n...")
-    assert 80 < font.getlength(shortened) <= 90
-    assert preview._shortened("cat", font, 90) == "cat"
 
 
 def test_a_picture_replaces_another_and_leaves_nothing_beside_it(tmp_path):

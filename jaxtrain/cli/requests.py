@@ -94,6 +94,7 @@ def eval_request(given: Given) -> EvalRequest:
     predictions = file_for("predictions", given.flags["predictions"])
     if given.flags["top_k"] is not None and predictions is None:
         raise UsageError(f"--top_k={given.flags['top_k']} needs --predictions=FILE, for its rows")
+    hardest = whole("hardest", given.flags["hardest"], least=1)
     return EvalRequest(
         workdir=_workdir(given, "evaluate"),
         checkpoint=given.flags["checkpoint"] or "last",
@@ -101,9 +102,27 @@ def eval_request(given: Given) -> EvalRequest:
         exported=exported,
         predictions=predictions,
         top_k=whole("top_k", given.flags["top_k"], least=1) or 1,
+        hardest=hardest,
+        by=_by(given.flags["by"], hardest, exported),
         overrides=_overrides(given, "eval", keys),
         processes=_processes(given),
     )
+
+
+def _by(text: str | None, hardest: int | None, exported: Path | None) -> str:
+    """What says how hard an example is."""
+    if text is None:
+        return "loss"
+    if text not in ("loss", "gradient"):
+        raise UsageError(f"--by={text} must be one of loss, gradient")
+    if hardest is None:
+        raise UsageError(f"--by={text} needs --hardest=N, how many examples to list")
+    if text == "gradient" and exported is not None:
+        raise UsageError(
+            f"--by=gradient needs the gradients of a checkpoint, and --exported={exported} has "
+            "none: drop one"
+        )
+    return text
 
 
 def predict_request(given: Given) -> PredictRequest:

@@ -98,6 +98,7 @@ VERBS = {
             "jaxtrain eval --workdir=runs/short",
             "jaxtrain eval --workdir=runs/short --checkpoint=best --split=test",
             "jaxtrain eval --workdir=runs/short --predictions=test.csv --top_k=3",
+            "jaxtrain eval --workdir=runs/short --hardest=50 --by=gradient",
             "jaxtrain eval --workdir=runs/short --exported=runs/short/export/onnx-1407",
         ),
         flags=(
@@ -109,6 +110,12 @@ VERBS = {
             Flag("exported", "PATH", "score that exported model instead, by its own runtime"),
             Flag("predictions", "FILE", "write a row for every example, as .csv or .jsonl"),
             _TOP_K,
+            Flag("hardest", "N", "list and show the N hardest examples, in the run's eval folder"),
+            Flag(
+                "by",
+                "loss|gradient",
+                "what says how hard one is: its loss, unless said, or the norm of its gradient",
+            ),
             *_PROCESSES,
             _DEBUG,
         ),

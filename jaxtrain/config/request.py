@@ -87,6 +87,8 @@ class EvalRequest:
         exported: folder of an exported model to score instead; None: the checkpoint.
         predictions: file for a row an example; None: none.
         top_k: how many classes a row names.
+        hardest: how many of the hardest examples to list; None: none.
+        by: what says how hard one is, `loss` or `gradient`.
         overrides: dotted key to the text of its value, for `apply_overrides` on the run's config.
         processes: how the other processes are found.
     """
@@ -97,6 +99,8 @@ class EvalRequest:
     exported: Path | None = None
     predictions: Path | None = None
     top_k: int = 1
+    hardest: int | None = None
+    by: str = "loss"
     overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
     processes: Processes = Processes()
 

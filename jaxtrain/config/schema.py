@@ -179,8 +179,12 @@ class DataConfig:
         non_empty,
         free=True,
     )
-    threads: int = key(
-        2, "threads that read ahead when examples are not on the device", thread_count, free=True
+    threads: int | None = key(
+        None,
+        "threads that read ahead when examples are not on the device; None: one for each CPU, at "
+        "most 16",
+        thread_count,
+        free=True,
     )
     ahead: int = key(
         8, "batches read ahead when examples are not on the device", positive, free=True

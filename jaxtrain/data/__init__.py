@@ -15,6 +15,7 @@ from jaxtrain.data.scan import Scan, scan
 from jaxtrain.data.sources import FILE_SOURCES, SOURCES
 from jaxtrain.data.split import ArraySplit, Progress, RawSplit, Split, Subset, silent
 from jaxtrain.data.statistics import Statistics, statistics
+from jaxtrain.data.threads import readers
 
 __all__ = [
     "FILE_SOURCES",
@@ -36,6 +37,7 @@ __all__ = [
     "load",
     "open_dataset",
     "open_split",
+    "readers",
     "rgb",
     "scan",
     "silent",

@@ -4,7 +4,6 @@ import collections
 import contextlib
 import functools
 import itertools
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.data.examples import dtype_of
+from jaxtrain.data.threads import usable_cpus
 from jaxtrain.errors import DataError
 
 _AHEAD: Final = 2  # batches
@@ -54,7 +54,7 @@ def read_ahead(
     """
     examples = iter(examples)
     tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-    threads = len(os.sched_getaffinity(0))
+    threads = usable_cpus()
     for _ in range(threads):
         threading.Thread(target=_work, args=(tasks,), daemon=True, name="read ahead").start()
     pending: collections.deque[_Pending] = collections.deque()

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import hashlib
-import os
 from collections.abc import Iterable, Mapping
 from concurrent import futures
 from typing import Final, NamedTuple
@@ -16,6 +15,7 @@ from jaxtrain.data.own.known import DIGEST_BYTES
 from jaxtrain.data.own.scan import WHAT
 from jaxtrain.data.sources import Source, open_source
 from jaxtrain.data.split import Progress, RawSplit, Split
+from jaxtrain.data.threads import usable_cpus
 from jaxtrain.errors import DataError
 
 _CHUNK: Final = 16
@@ -120,7 +120,7 @@ def _read(source: Source, name: str, progress: Progress) -> list[Example]:
         return [one(index) for index in range(start, min(start + _CHUNK, split.size))]
 
     examples: list[Example] = []
-    pool = futures.ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    pool = futures.ThreadPoolExecutor(usable_cpus())
     try:
         for chunk in pool.map(some, range(0, split.size, _CHUNK)):
             examples += chunk

@@ -3,7 +3,6 @@
 import abc
 import functools
 import math
-import os
 import types
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.data import examples
+from jaxtrain.data.threads import usable_cpus
 
 # Takes what is done before training can begin, as in "decode", how much of it, and of how much.
 Progress = Callable[[str, int, int], None]
@@ -121,7 +121,7 @@ def in_threads(work: Callable[[NDArray[np.int64]], None], size: int) -> None:
     """
     indices = np.arange(size, dtype=np.int64)
     chunks = [indices[start : start + _CHUNK] for start in range(0, size, _CHUNK)]
-    with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with futures.ThreadPoolExecutor(usable_cpus()) as pool:
         for _ in pool.map(work, chunks):
             pass
 

@@ -95,7 +95,7 @@ class Feed:
                 self._split,
                 index_batches,
                 start=start,
-                threads=self._config.threads,
+                threads=data.readers(self._config.threads),
                 ahead=self._config.ahead,
                 rows=held,
             )

@@ -71,11 +71,11 @@ class CsvText:
     def head(self) -> str:
         """The header."""
         label = ["label"] if self._with_label else []
-        return _csv_lines([["path", *titles(self._top_k), *label, "error"]])
+        return csv_lines([["path", *titles(self._top_k), *label, "error"]])
 
     def text(self, rows: Iterable[Row]) -> str:
         """A line a row, or more where a path has line ends in it."""
-        return _csv_lines(map(self._fields, rows))
+        return csv_lines(map(self._fields, rows))
 
     def _fields(self, row: Row) -> list[str]:
         label = [row.label or ""] if self._with_label else []
@@ -239,7 +239,8 @@ def float32(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def _csv_lines(rows: Iterable[list[str]]) -> str:
+def csv_lines(rows: Iterable[list[str]]) -> str:
+    """Lines of CSV as `CsvText` has them."""
     content = io.StringIO()
     csv.writer(content, lineterminator="\r\n").writerows(rows)
     return _encodable(content.getvalue())

@@ -7,7 +7,13 @@ time, since all files but the logs are replaced as a whole, and in a bucket thes
 from jaxtrain.workdir.held import Workdir, default_path, fresh_path, open_run
 from jaxtrain.workdir.names import CHECKPOINTS
 from jaxtrain.workdir.resume import DataIdentity
-from jaxtrain.workdir.stored import StoredRun, read_run, try_write_eval
+from jaxtrain.workdir.stored import (
+    StoredRun,
+    eval_path,
+    read_run,
+    try_write_eval,
+    try_write_eval_file,
+)
 
 __all__ = [
     "CHECKPOINTS",
@@ -15,8 +21,10 @@ __all__ = [
     "StoredRun",
     "Workdir",
     "default_path",
+    "eval_path",
     "fresh_path",
     "open_run",
     "read_run",
     "try_write_eval",
+    "try_write_eval_file",
 ]

@@ -2,12 +2,20 @@
 
 import dataclasses
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jaxtrain.config import Config, load_json
 from jaxtrain.errors import JaxtrainError, UsageError
-from jaxtrain.files import AnyPath, atomic_write_json, explained, is_bucket, place
+from jaxtrain.files import (
+    AnyPath,
+    atomic_write_bytes,
+    atomic_write_json,
+    explained,
+    is_bucket,
+    place,
+)
 from jaxtrain.workdir.names import CHECKPOINTS, CONFIG, EVAL
 
 
@@ -57,12 +65,33 @@ def try_write_eval(path: AnyPath, name: str, value: Any) -> str | None:
     Returns:
         None, or a warning that says why nothing was written.
     """
+    return _tried(path, lambda folder: atomic_write_json(folder / name, value))
+
+
+def try_write_eval_file(path: AnyPath, name: str, content: bytes) -> str | None:
+    """Writes another file of an evaluation beside it, as `try_write_eval` does.
+
+    Args:
+        path: the run's folder.
+        name: the file's name.
+        content: what is to be in it.
+    """
+    return _tried(path, lambda folder: atomic_write_bytes(folder / name, content))
+
+
+def eval_path(path: AnyPath, name: str) -> AnyPath:
+    """Where they write the file of that name."""
+    return path / EVAL / name
+
+
+def _tried(path: AnyPath, write: Callable[[AnyPath], None]) -> str | None:
+    folder = path / EVAL
     try:
         if not is_bucket(path):
-            (path / EVAL).mkdir(exist_ok=True)
-        atomic_write_json(path / EVAL / name, value)
+            folder.mkdir(exist_ok=True)
+        write(folder)
     except OSError as error:
-        return f"warning: the result is not kept in {path / EVAL}: {error.strerror}"
+        return f"warning: the result is not kept in {folder}: {error.strerror}"
     except JaxtrainError as error:
         return f"warning: the result is not kept: {error}"
     return None

@@ -98,7 +98,7 @@ def test_accepts(name: str, given: Any, expected: Any) -> None:
         ("train.optimizer.learning_rate", 3, "did you mean optimizer?"),
         ("trian.epochs", 3, "unknown key trian; did you mean train?"),
         ("nonsense", 3, "unknown key nonsense; the config has seed, data, model,"),
-        ("train.nonsense", 3, "train has train.batch_size, train.accumulate, "),
+        ("train.qqq", 3, "train has train.batch_size, train.accumulate, "),
         ("data.path", "a\0b", "must be text without NUL bytes"),
         ("data.class_names", ["a", "\ud800"], "characters that UTF-8 cannot encode"),
         ("model.args", {"a": "\0"}, "must be text without NUL bytes"),

@@ -111,15 +111,24 @@ def test_a_finished_run_is_printed_again_and_evaluated(
     before = service.names("killed")
     alone, evaluated = together(
         partial(command, "train", RUN.format("killed"), environment=service.environment),
-        partial(command, "eval", RUN.format("killed"), environment=service.environment),
+        partial(
+            command,
+            *("eval", RUN.format("killed"), "--hardest=3"),
+            environment=service.environment,
+        ),
     )
     assert result(alone) == killed
     assert "this run is finished" in alone.stderr
     assert result(evaluated)["eval"] == killed["eval"]
     assert result(evaluated)["workdir"] == "gs://bucket/killed"
-    assert sorted({*before, "eval/test-60.json"}) == service.names("killed")
+    names = [f"eval/test-60{end}" for end in ("-hardest-loss.csv", "-hardest-loss.png", ".json")]
+    assert sorted({*before, *names}) == service.names("killed")
+    hardest = result(evaluated)["hardest"]
+    assert hardest["table"] == "gs://bucket/killed/eval/test-60-hardest-loss.csv"
+    assert service.read("killed/eval/test-60-hardest-loss.csv").count(b"\r\n") == 4
+    assert service.read("killed/eval/test-60-hardest-loss.png").startswith(b"\x89PNG")
     stored = json.loads(service.read("killed/eval/test-60.json"))
-    assert stored["eval"] == killed["eval"]
+    assert (stored["eval"], stored["hardest"]) == (killed["eval"], hardest)
 
 
 def test_a_run_there_is_used_and_exported_here(

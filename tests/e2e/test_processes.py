@@ -67,7 +67,15 @@ def test_four_processes_are_one_and_go_on_as_two_and_as_one(command: Command, al
     more = ["--config.parallel.mesh=fsdp=-1", "--config.parallel.rules=fsdp"]
     two = pod_result(command, 2, "train", *words, *more, "--config.train.steps=30", devices=2)
     assert two["step"] == 30
-    scored = pod_result(command, 2, "eval", "--workdir=run")
+    scored = pod_result(command, 2, "eval", "--workdir=run", "--hardest=5", "--by=gradient")
+    table = Path(scored["hardest"]["table"]).name
+    of_two = (workdir / "eval" / table).read_text()
+    command.result("eval", "--workdir=run", "--hardest=5", "--by=gradient")
+    of_one = (workdir / "eval" / table).read_text()
+    for two_said, one_said in zip(of_two.splitlines()[1:], of_one.splitlines()[1:], strict=True):
+        ours, theirs = two_said.split(","), one_said.split(",")
+        assert ours[:4] == theirs[:4]
+        np.testing.assert_allclose(np.float32(ours[4:]), np.float32(theirs[4:]), rtol=1e-5)
     assert scored["eval"]["accuracy"] == two["eval"]["accuracy"]
     assert scored["eval"]["loss"] == pytest.approx(two["eval"]["loss"], rel=1e-6)
     command.result("train", *words, "--config.train.steps=40")

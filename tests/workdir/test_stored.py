@@ -7,7 +7,13 @@ import pytest
 from helpers import open_run
 
 from jaxtrain.errors import UsageError
-from jaxtrain.workdir import StoredRun, read_run, try_write_eval
+from jaxtrain.workdir import (
+    StoredRun,
+    eval_path,
+    read_run,
+    try_write_eval,
+    try_write_eval_file,
+)
 
 
 @pytest.fixture
@@ -32,10 +38,14 @@ def test_reads_a_read_only_run_and_writes_nothing(run, read_only):
     before = sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
     with read_only(run.parent):
         read_run(run)
-        warning = try_write_eval(run, "test-3.json", {"loss": 1.0})
-    assert "Permission denied" in warning
-    assert str(run) in warning
-    assert "\n" not in warning
+        warnings = [
+            try_write_eval(run, "test-3.json", {"loss": 1.0}),
+            try_write_eval_file(run, "test-3.csv", b"a"),
+        ]
+    for warning in warnings:
+        assert "Permission denied" in warning
+        assert str(run) in warning
+        assert "\n" not in warning
     assert sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*")) == before
 
 
@@ -77,6 +87,13 @@ def test_writes_an_evaluation(run):
         assert try_write_eval(run, "test-3.json", {"loss": loss}) is None
     assert json.loads((run / "eval" / "test-3.json").read_text()) == {"loss": None}
     assert os.listdir(run / "eval") == ["test-3.json"]
+
+
+def test_writes_another_file_of_an_evaluation(run):
+    for content in (b"\x89PNG", b"\xff\n"):
+        assert try_write_eval_file(run, "test-3-hardest.png", content) is None
+        assert eval_path(run, "test-3-hardest.png").read_bytes() == content
+    assert os.listdir(run / "eval") == ["test-3-hardest.png"]
 
 
 def test_a_full_disk_while_evaluating_is_a_warning(run, monkeypatch):

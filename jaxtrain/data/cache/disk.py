@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from jaxtrain.data.cache import chunk
 from jaxtrain.data.cache.memory import Make
 from jaxtrain.data.split import Identity, Progress, RawSplit
+from jaxtrain.data.threads import usable_cpus
 from jaxtrain.errors import UsageError
 from jaxtrain.files import expanded, is_bucket, user_cache
 
@@ -181,7 +182,7 @@ class Disk:
             if not self._open(group):
                 raise OSError(errno.EIO, "what was written cannot be read", str(group.path))
 
-        with futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        with futures.ThreadPoolExecutor(usable_cpus()) as pool:
             try:
                 for _ in pool.map(build, missing):
                     pass

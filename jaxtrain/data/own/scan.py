@@ -11,6 +11,7 @@ from jaxtrain.data.decode import decode
 from jaxtrain.data.listing import content_of
 from jaxtrain.data.own.known import DIGEST_BYTES, Known, Result, Seen
 from jaxtrain.data.split import Progress
+from jaxtrain.data.threads import usable_cpus
 from jaxtrain.errors import DataError
 
 _CHUNK: Final = 16
@@ -34,7 +35,7 @@ def scan_files(root: Path, paths: Sequence[str], progress: Progress) -> list[Res
     """
     known = Known(root)
     chunks = [paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK)]
-    pool = futures.ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    pool = futures.ThreadPoolExecutor(usable_cpus())
     results: list[Result] = []
     try:
         for chunk in pool.map(lambda chunk: [_one(known, path) for path in chunk], chunks):
