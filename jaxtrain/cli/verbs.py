@@ -69,7 +69,7 @@ _PROCESSES = (
     Flag("process_id", "I", "which of them this one is, from 0"),
 )
 _CHECKPOINT = Flag("checkpoint", "last|best|STEP|PATH", "which checkpoint; last unless said")
-_TOP_K = Flag("top_k", "N", "how many classes a row names, the most probable first; 1 unless said")
+_TOP_K = Flag("top_k", "N", "classes that a row names, the most probable first; 1 unless said")
 _ANY_KEY = "set any key, as in --config.optimizer.learning_rate=3e-4; None unsets"
 
 VERBS = {
@@ -96,9 +96,8 @@ VERBS = {
         summary="evaluate a run's checkpoint on every example of a split",
         examples=(
             "jaxtrain eval --workdir=runs/short",
-            "jaxtrain eval --workdir=runs/short --checkpoint=best --split=test",
+            "jaxtrain eval --workdir=runs/short --checkpoint=best --split=test --hardest=50",
             "jaxtrain eval --workdir=runs/short --predictions=test.csv --top_k=3",
-            "jaxtrain eval --workdir=runs/short --hardest=50 --by=gradient",
             "jaxtrain eval --workdir=runs/short --exported=runs/short/export/onnx-1407",
         ),
         flags=(
@@ -111,11 +110,7 @@ VERBS = {
             Flag("predictions", "FILE", "write a row for every example, as .csv or .jsonl"),
             _TOP_K,
             Flag("hardest", "N", "list and show the N hardest examples, in the run's eval folder"),
-            Flag(
-                "by",
-                "loss|gradient",
-                "what says how hard one is: its loss, unless said, or the norm of its gradient",
-            ),
+            Flag("by", "loss|gradient", "hard by its loss (unless said) or by its gradient's norm"),
             *_PROCESSES,
             _DEBUG,
         ),
