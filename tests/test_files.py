@@ -1,6 +1,7 @@
 import json
 import math
 import os
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -45,6 +46,19 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch,
     with pytest.raises(CheckpointError, match=r"x\.json: No space left on device; make room"):
         atomic_write_text(path, "new")
     assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+def test_threads_that_write_one_file_leave_one_of_their_contents(tmp_path):
+    path = tmp_path / "x.json"
+
+    def write(number):
+        atomic_write_text(path, str(number) * 1000)
+        return path.read_text()
+
+    with futures.ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(write, (k % 10 for k in range(200))))
+    assert found <= {str(number) * 1000 for number in range(10)}
     assert os.listdir(tmp_path) == ["x.json"]
 
 

@@ -90,9 +90,9 @@ def test_what_was_put_aside_comes_back_when_the_new_one_cannot(tmp_path, monkeyp
 
 def test_what_killed_processes_left_is_removed_and_brought_back(tmp_path):
     here = platform.node()
-    dead = f"{here}.{2**22 + 1}"  # above any process's number
-    alive = f"{here}.{os.getppid()}"
-    elsewhere = f"of-another-host.{2**22 + 1}"
+    dead = f"{here}.{2**22 + 1}.0123abcd"  # above any process's number
+    alive = f"{here}.{os.getppid()}.0123abcd"
+    elsewhere = f"of-another-host.{2**22 + 1}.0123abcd"
     (tmp_path / f".model.{elsewhere}.tmp").mkdir()
     (tmp_path / f".model.{dead}.tmp").mkdir()
     (tmp_path / f".model.{alive}.tmp").mkdir()

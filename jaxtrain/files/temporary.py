@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,19 +27,26 @@ def temporary(path: Path) -> Iterator[Path]:
 
 
 def beside(path: Path) -> Path:
-    """A name beside `path`, hidden and this process's own, for what is to get there.
-
-    What processes of this machine that were killed left under such names is removed.
-    """
+    """As `unique_beside`; what killed processes of this machine left there is removed."""
     for left in left_beside(path, "tmp"):
         _remove(left)
-    return path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
+    return unique_beside(path)
+
+
+def unique_beside(path: Path) -> Path:
+    """A name beside `path`, hidden and at each call another one, for what is to get there.
+
+    Threads may write the same file at once, and processes of two containers, whose node names and
+    ids may be equal, on a disk that they share.
+    """
+    name = f".{path.name}.{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
+    return path.with_name(name)
 
 
 def left_beside(path: Path, suffix: str) -> list[Path]:
     """What killed processes of this machine left under names like `beside`'s."""
     start = re.escape(f".{path.name}.{platform.node()}.")
-    pattern = re.compile(rf"{start}(\d+)\.{suffix}")
+    pattern = re.compile(rf"{start}(\d+)\.[0-9a-f]{{8}}\.{suffix}")
     found = []
     for entry in path.parent.iterdir():
         match = pattern.fullmatch(entry.name)

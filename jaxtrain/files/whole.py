@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.files.places import AnyPath
-from jaxtrain.files.temporary import temporary
+from jaxtrain.files.temporary import temporary, unique_beside
 
 # Errors that a person mends by choosing another folder, not by making room.
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -20,6 +20,7 @@ NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 def atomic_write_bytes(path: AnyPath, content: bytes) -> None:
     """Writes a whole file or nothing: beside its place, to the disk, then renamed into it.
 
+    Where several threads or processes write it at once, one of their contents is there afterwards.
     In a bucket it is one object, which the service replaces as a whole.
 
     Raises:
@@ -61,7 +62,7 @@ def atomic_write_json(path: AnyPath, value: Any) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    with temporary(path.with_name(f".{path.name}.{os.getpid()}.tmp")) as beside:
+    with temporary(unique_beside(path)) as beside:
         with open(beside, "wb") as file:
             file.write(content)
             file.flush()

@@ -12,7 +12,7 @@ LOCK = ".lock"
 
 # A folder with no more than these was left by a start that died before it wrote its config.
 LEFTOVER = re.compile(
-    r"\.lock(\.\w+\.tmp)?|(classes|data)\.json|\.(config|classes|data)\.json\.\d+\.tmp"
+    r"\.lock(\.\w+\.tmp)?|(classes|data)\.json|\.(config|classes|data)\.json\..+\.tmp"
 )
 
 

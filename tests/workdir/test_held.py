@@ -12,6 +12,7 @@ from helpers import open_run
 
 from jaxtrain.config import identity, load_json
 from jaxtrain.errors import UsageError
+from jaxtrain.files.temporary import unique_beside
 from jaxtrain.workdir import DataIdentity, default_path, fresh_path
 
 FINISHED = {"status": "finished", "step": 3, "train": {}, "eval": {}, "best": None}
@@ -19,6 +20,7 @@ FINISHED = {"status": "finished", "step": 3, "train": {}, "eval": {}, "best": No
 HOLDER = """
 import sys, time
 from jaxtrain.config import from_dict
+from jaxtrain.files.temporary import unique_beside
 from jaxtrain.workdir import DataIdentity, open_run
 data = DataIdentity(("0", "1"), {"train": "a"})
 config = from_dict({"train": {"epochs": 3}})
@@ -238,7 +240,7 @@ def test_a_file_in_its_place_is_refused(tmp_path, config, inside):
 
 def test_what_a_crash_before_the_first_config_leaves_is_taken_over(tmp_path, config):
     (tmp_path / ".lock").write_text("process 1 on elsewhere\n")
-    (tmp_path / ".config.json.12.tmp").write_text('{"seed"')
+    unique_beside(tmp_path / "config.json").write_text('{"seed"')
     (tmp_path / "classes.json").write_text("[]")
     (tmp_path / "data.json").write_text("{}")
     with open_run(tmp_path, config()) as run:
