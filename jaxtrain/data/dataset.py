@@ -79,7 +79,7 @@ def open_dataset(config: DataConfig, progress: Progress = silent) -> Dataset:
     if not evals:
         kept, held_out = _cut(opened, config.holdout or 0)
         return Dataset(
-            Subset(train.name, train, kept),
+            Subset(train.name, train, kept, train.left_out),
             Subset(_HOLDOUT, sizes.for_evaluation(opened, sizing), held_out),
             class_names,
             _notes(source, [opened]),
@@ -149,7 +149,7 @@ def open_split(
     kept, held_out = _cut(opened, config.holdout)
     if name == _HOLDOUT:
         return Subset(_HOLDOUT, split, held_out)
-    return Subset(split.name, split, kept)
+    return Subset(split.name, split, kept, split.left_out)
 
 
 def _cut(split: Split | RawSplit, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -255,12 +255,19 @@ class Subset(Split):
         name: the subset's name.
         base: the split to choose from.
         rows: int64 `[N]`, indices in `base` in the subset's order.
+        left_out: as of a `Split`; which of two parts those of `base` belong to, it does not know.
     """
 
-    def __init__(self, name: str, base: Split, rows: NDArray[np.int64]):
+    def __init__(
+        self,
+        name: str,
+        base: Split,
+        rows: NDArray[np.int64],
+        left_out: Mapping[str, str] = types.MappingProxyType({}),
+    ):
         super().__init__(name, base.labels[rows], base.image_shape, base.origin)
         self.random = base.random
-        self.left_out = base.left_out
+        self.left_out = left_out
         self._base = base
         self._rows = rows
 

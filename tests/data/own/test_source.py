@@ -172,6 +172,17 @@ def test_bad_files(photos, bad):
     assert list(split.left_out) == [str(photos / "bad.jpg")]
 
 
+def test_bad_files_are_left_out_of_the_training_part_alone(photos):
+    write_half_jpeg(photos / CLASSES[0] / "half.jpg")
+    config = folder(photos, image_size=(4,), on_bad_file="skip", holdout=5)
+    listed = [str(photos / CLASSES[0] / "half.jpg")]
+    dataset = data.open_dataset(config)
+    assert {name: list(files) for name, files in dataset.left_out.items()} == {"train": listed}
+    assert dataset.eval.left_out == {}
+    for name, expected in (("train", listed), ("holdout", [])):
+        assert list(data.open_split(config, name, dataset.class_names).left_out) == expected
+
+
 def test_a_split_of_bad_files_alone(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
