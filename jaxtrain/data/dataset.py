@@ -92,8 +92,12 @@ def open_dataset(config: DataConfig, progress: Progress = silent) -> Dataset:
 
 def _notes(source: Source, splits: Iterable[Split | RawSplit]) -> tuple[str, ...]:
     """The source's, and what was left out of splits."""
+    train, *evaluated = splits
     lines = list(source.notes)
-    for split in splits:
+    for split in evaluated:
+        if split.name in train.name.split("+"):
+            lines.append(f"split {split.name} is trained on and evaluated on")
+    for split in (train, *evaluated):
         for file, error in itertools.islice(split.left_out.items(), 1):
             lines.append(
                 f"left out of {split.name}: {len(split.left_out):,} that cannot be decoded, first "

@@ -1,11 +1,13 @@
 """Image files to pixels: one function for training, evaluation and prediction."""
 
+import importlib.metadata
 import io
 import warnings
 from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+import PIL
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from PIL.BmpImagePlugin import BmpImageFile
@@ -25,6 +27,9 @@ MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names by number of chan
 SUFFIXES: Final = frozenset(
     {".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 )
+_BY_RGB: Final = frozenset({"LAB", "HSV", "YCbCr"})  # Pillow converts them to nothing else
+# What decides whether and how a file is decoded.
+DECODER: Final = f"Pillow {PIL.__version__}, simplejpeg {importlib.metadata.version('simplejpeg')}"
 # Where Pillow begins to warn of a decompression bomb, and refuses twice as many.
 MAX_PIXELS: Final = 89_478_485
 # Tried in this order. Named by their classes, whose import is what makes Pillow know them: threads
@@ -118,6 +123,8 @@ def decode(
         ) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _bomb("") from error
+    except MemoryError:
+        raise
     # Decoders raise errors of every kind for data that is broken.
     except Exception as error:
         raise DataError(f"the image is broken: {one_line(error)}") from error
@@ -217,6 +224,8 @@ def _picture(pixels: NDArray[np.uint8]) -> Image.Image:
 
 def _pixels(image: Image.Image, channels: int) -> NDArray[np.uint8]:
     if image.mode != MODES[channels]:
+        if image.mode in _BY_RGB:
+            image = image.convert("RGB")
         image = image.convert(MODES[channels])
     return np.asarray(image).reshape(image.height, image.width, channels)
 

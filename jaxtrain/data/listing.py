@@ -1,8 +1,10 @@
 """Files below a folder, and what they hold."""
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from jaxtrain.errors import DataError, UsageError
@@ -17,35 +19,56 @@ def suffix_of(path: str) -> str:
 
 
 def files_in(top: str) -> Iterator[str]:
-    """Files at any depth, in any order, without hidden ones and what lies in hidden folders.
+    """Files at any depth, sorted in each folder, without hidden ones and what hidden folders hold.
 
-    Links are followed. Where one leads nowhere it comes too: that is told when it is read.
+    Links are followed, but to no folder that `top` lies in, and each folder is looked at once: by
+    its own place if that is below `top`, else by the first link to it. Where a link leads nowhere
+    it comes too: that is told when it is read.
 
     Raises:
         UsageError: a folder cannot be read.
     """
-    folders: list[tuple[str, frozenset[tuple[int, int]]]] = [(top, frozenset())]
-    while folders:
-        folder, above = folders.pop()
-        try:
-            status = os.stat(folder)
-            identity = (status.st_dev, status.st_ino)
-            if identity in above:
-                continue  # a link to a folder that it lies in
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.name.startswith("."):
-                        continue
-                    is_link = entry.is_symlink()
-                    if os.path.isdir(entry.path) if is_link else entry.is_dir():
-                        folders.append((entry.path, above | {identity}))
-                    elif is_link or entry.is_file():
-                        yield entry.path
-        except OSError as error:
-            raise UsageError(
-                f"{error.filename or folder} cannot be read: {error.strerror}; make it readable, "
-                "or name its files"
-            ) from error
+    seen = {_identity(str(folder)) for folder in Path(os.path.realpath(top)).parents}
+    folders, links = [top], list[str]()
+    while folders or links:
+        folder = folders.pop() if folders else links.pop(0)
+        identity = _identity(folder)
+        if identity in seen:
+            continue
+        seen.add(identity)
+        below = []
+        for entry in _shown(folder):
+            is_link = entry.is_symlink()
+            if is_link and os.path.isdir(entry.path):
+                links.append(entry.path)
+            elif not is_link and entry.is_dir():
+                below.append(entry.path)
+            elif is_link or entry.is_file():
+                yield entry.path
+        folders += reversed(below)
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    with _explained(folder):
+        status = os.stat(folder)
+        return status.st_dev, status.st_ino
+
+
+def _shown(folder: str) -> list["os.DirEntry[str]"]:
+    with _explained(folder), os.scandir(folder) as entries:
+        shown = [entry for entry in entries if not entry.name.startswith(".")]
+        return sorted(shown, key=lambda entry: entry.name)
+
+
+@contextlib.contextmanager
+def _explained(folder: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or folder} cannot be read: {error.strerror}; make it readable, or "
+            "name its files"
+        ) from error
 
 
 def content_of(path: str) -> bytes:

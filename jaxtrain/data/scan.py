@@ -12,7 +12,7 @@ import numpy as np
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data.own import FileSource
 from jaxtrain.data.own.known import DIGEST_BYTES
-from jaxtrain.data.own.scan import WHAT
+from jaxtrain.data.own.scan import DECODE
 from jaxtrain.data.sources import Source, open_source
 from jaxtrain.data.split import Progress, RawSplit, Split
 from jaxtrain.data.threads import usable_cpus
@@ -124,7 +124,7 @@ def _read(source: Source, name: str, progress: Progress) -> list[Example]:
     try:
         for chunk in pool.map(some, range(0, split.size, _CHUNK)):
             examples += chunk
-            progress(WHAT, len(examples), split.size)
+            progress(DECODE, len(examples), split.size)
     finally:
         pool.shutdown(cancel_futures=True)
     return examples

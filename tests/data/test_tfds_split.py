@@ -30,7 +30,7 @@ def test_images_are_decoded_as_tensorflow_does(tmp_path):
 
 
 def test_few_files_stay_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(split, "_open_files", lambda: 2)
+    monkeypatch.setattr(split, "open_files", lambda: 2)
     shards = [examples(range(start, start + 5)) for start in range(0, 40, 5)]
     folder = prepare(tmp_path / "tiny/1.0.0", "tfrecord", {"train": shards})
     opened = SOURCES["tfds"](DataConfig(source="tfds", path=str(folder)), silent).open("train")
@@ -40,9 +40,3 @@ def test_few_files_stay_open(tmp_path, monkeypatch):
         images = list(pool.map(opened.decode, order))
     assert np.array_equal(images, [pixels(number) for number in order])
     assert len(os.listdir("/proc/self/fd")) <= before + 2
-
-
-def test_what_a_process_may_open(monkeypatch):
-    for limit, expected in {1024: 256, 10**6: 4096, 2: 1, -1: 4096}.items():
-        monkeypatch.setattr("resource.getrlimit", lambda _, limit=limit: (limit, limit))
-        assert split._open_files() == expected

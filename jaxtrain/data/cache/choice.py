@@ -3,8 +3,9 @@
 import dataclasses
 import math
 
-from jaxtrain.data.cache.disk import Disk, cache_folder
+from jaxtrain.data.cache.disk import Disk
 from jaxtrain.data.cache.memory import All, Images, Make, Remade, Some, memory_limit
+from jaxtrain.data.cache.place import cache_folder, check_usable
 from jaxtrain.data.split import RawSplit
 
 
@@ -32,12 +33,14 @@ class Cache:
             shape: (height, width, channels) of every image; None: they vary.
 
         Raises:
-            UsageError: there is no such folder.
+            UsageError: there is no such folder, and none can be made, or it cannot be written.
         """
         if self.kind == "none":
             return Remade(make)
         if self.kind == "disk" and not raw.is_decoded:
-            return Disk(cache_folder(self.path), make, raw, how=how, shape=shape)
+            folder = cache_folder(self.path)
+            check_usable(folder)
+            return Disk(folder, make, raw, how=how, shape=shape)
         limit = memory_limit()
         if shape is not None and raw.size * math.prod(shape) <= limit:
             return All(make, raw.size, shape)

@@ -1,6 +1,7 @@
 """A file of decoded images, read memory-mapped."""
 
 import contextlib
+import fcntl
 import mmap
 import os
 import platform
@@ -10,7 +11,7 @@ import uuid
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, SupportsIndex
+from typing import BinaryIO, Final, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +27,9 @@ _END: Final = struct.Struct("<8sQQL")
 _MARK: Final = b"jaxtrain"
 _ROW: Final = np.dtype("<i8")
 _COLUMNS: Final = 4
-_TEMPORARY: Final = re.compile(
-    rf"\..+{re.escape(SUFFIX)}\.(?P<node>.*)\.(?P<process>\d+)\.[0-9a-f]{{8}}\.tmp"
-)
-_DAY_SECONDS: Final = 86_400
+# A digest, and the name under which such a file is written.
+NAME: Final = re.compile(rf"[0-9a-f]{{32}}{re.escape(SUFFIX)}")
+TEMPORARY: Final = re.compile(rf"\.{NAME.pattern}\.(?P<node>.*)\.\d+\.[0-9a-f]{{8}}\.tmp")
 
 
 class Chunk:
@@ -52,11 +52,17 @@ class Chunk:
 
 
 def opened(path: Path, count: int) -> Chunk | None:
-    """The chunk in a file; None: there is none, or not one that is whole and of `count` images."""
+    """The chunk in a file; None: there is none, or not one that is whole and of `count` images.
+
+    It takes a file descriptor for as long as it is used.
+
+    Raises:
+        OSError: it cannot be told, as where too many files are open.
+    """
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):  # ValueError: it is empty
+    except (FileNotFoundError, PermissionError, ValueError):  # ValueError: it is empty
         return None
     content = np.frombuffer(mapped, np.uint8)
     if len(content) < _END.size:
@@ -71,8 +77,21 @@ def opened(path: Path, count: int) -> Chunk | None:
     return Chunk(content, np.frombuffer(table, _ROW).reshape(count, _COLUMNS))
 
 
+def is_marked(path: Path) -> bool:
+    """Whether a file ends as those of `write` do.
+
+    Raises:
+        OSError: it cannot be read, or is too short for it.
+    """
+    with path.open("rb") as file:
+        file.seek(-_END.size, os.SEEK_END)
+        return file.read(len(_MARK)) == _MARK
+
+
 def write(path: Path, images: Iterable[NDArray[np.uint8]]) -> None:
     """Writes a chunk beside its place, to the disk, then renames it: it is there whole or not.
+
+    The file beside it is locked until it has its place, if the disk has locks.
 
     Raises:
         OSError: it cannot be written.
@@ -80,7 +99,7 @@ def write(path: Path, images: Iterable[NDArray[np.uint8]]) -> None:
     name = f".{path.name}.{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
     with temporary(path.with_name(name)) as beside:
         rows, start = [], 0
-        with open(beside, "wb") as file:
+        with _locked(beside) as file:
             for image in images:
                 file.write(np.ascontiguousarray(image).data)
                 rows.append((start, *image.shape))
@@ -90,20 +109,15 @@ def write(path: Path, images: Iterable[NDArray[np.uint8]]) -> None:
             file.write(_END.pack(_MARK, start, len(rows), zlib.crc32(table)))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+            os.replace(beside, path)
 
 
-def is_left(path: Path, now: float) -> bool:
-    """Whether a file is a temporary one of `write`, and nobody writes it any more.
-
-    That is so if its process is gone; if that was one of another machine, or of another container,
-    then if the file has not grown for a day.
-    """
-    match = _TEMPORARY.fullmatch(path.name)
-    if match is None:
-        return False
-    if match["node"] == platform.node():
-        return not os.path.exists(f"/proc/{match['process']}")
-    with contextlib.suppress(OSError):
-        return now - path.stat().st_mtime > _DAY_SECONDS
-    return False
+def _locked(path: Path) -> BinaryIO:
+    """A new file, with a lock on it for as long as it is open."""
+    while True:
+        file = path.open("xb")
+        with contextlib.suppress(OSError):  # a disk without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if path.exists():
+            return file
+        file.close()  # it was taken for one that is left over, before it was locked

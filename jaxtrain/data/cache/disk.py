@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
@@ -20,20 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.data.cache import chunk
+from jaxtrain.data.cache.clean import clean
 from jaxtrain.data.cache.memory import Make
+from jaxtrain.data.cache.place import no_room, unusable
+from jaxtrain.data.descriptors import open_files
 from jaxtrain.data.split import Identity, Progress, RawSplit
 from jaxtrain.data.threads import usable_cpus
-from jaxtrain.errors import UsageError
-from jaxtrain.files import expanded, is_bucket, user_cache
 
 # Images of a chunk, about: few enough that a new file costs little, and that all threads have work.
 _CHUNK: Final = 128
-_MOST_CHUNKS: Final = 2**14  # a process may map 65,530 files
 _SAMPLE: Final = 32  # images whose size stands for that of all
 _SPARE_BYTES: Final = 2**26
-_UNUSED_SECONDS: Final = 30 * 86_400
 _DECODERS: Final = ("pillow", "simplejpeg")
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _Group(NamedTuple):
@@ -106,26 +103,30 @@ class Disk:
             rows: indices of the examples; None: all.
 
         Raises:
-            UsageError: there is no room for them, or the folder cannot be written.
+            UsageError: there is no room for them, the folder cannot be written, or too many files
+                are open.
             DataError: an image cannot be made.
         """
         groups = self._groups(rows)
         total = sum(len(group.indices) for group in groups)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            _clean(self._folder)
+            clean(self._folder)
             self._chunks = [None] * len(groups)
             missing = [group for group in groups if not self._open(group)]
             if missing:
                 self._check_room(missing)
                 self._build(missing, progress, total)
         except OSError as error:
-            raise self._unusable(error) from error
+            raise unusable(self._folder, error) from error
 
     def _groups(self, rows: NDArray[np.int64] | None) -> list[_Group]:
         identities = self._raw.identities()
         indices = range(len(identities)) if rows is None else np.unique(rows).tolist()
-        count = min(2 ** math.ceil(math.log2(max(len(indices) / _CHUNK, 1))), _MOST_CHUNKS)
+        wanted = math.ceil(math.log2(max(len(indices) / _CHUNK, 1)))
+        # Each is open as long as it is used, and their number is a power of 2, so that one that is
+        # wanted seldom changes the others.
+        count = 2 ** min(wanted, open_files().bit_length() - 1)
         parts: dict[int, list[tuple[Identity, int]]] = collections.defaultdict(list)
         for index in indices:
             key = hashlib.blake2b(identities[index].name, digest_size=8).digest()
@@ -199,49 +200,7 @@ class Disk:
             nbytes = math.prod(self._shape)
         needed, free = nbytes * len(indices), shutil.disk_usage(self._folder).free
         if needed + _SPARE_BYTES > free:
-            raise self._no_room(
+            raise no_room(
                 f"the {len(indices):,} decoded images of split {self._raw.name} need about "
                 f"{needed / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free in {self._folder}"
             )
-
-    def _no_room(self, said: str) -> UsageError:
-        return UsageError(
-            f"data.cache=disk: {said}; make room, set data.cache_path to a folder on another disk, "
-            "or set data.cache=memory"
-        )
-
-    def _unusable(self, error: OSError) -> UsageError:
-        if error.errno in _FULL:
-            return self._no_room(f"{self._folder} is full ({error.strerror})")
-        return UsageError(
-            f"data.cache=disk: {error.filename or self._folder} cannot be used: {error.strerror}; "
-            "set data.cache_path to a folder that can be written, or set data.cache=memory"
-        )
-
-
-def cache_folder(cache_path: str | None) -> Path:
-    """Where decoded images are kept: `data.cache_path`, else in the user's cache folder.
-
-    Raises:
-        UsageError: it is a bucket, or there is no such folder.
-    """
-    if cache_path is None:
-        cache = user_cache()
-        if cache is None:
-            raise UsageError(
-                "data.cache=disk: this user has no home folder; set data.cache_path to a folder"
-            )
-        return cache / "images"
-    if is_bucket(cache_path):
-        raise UsageError(f"data.cache_path={cache_path} is no local folder; set it to one")
-    return expanded(cache_path)
-
-
-def _clean(folder: Path) -> None:
-    """Removes what killed processes left, and images that no run has used for a month."""
-    now = time.time()
-    for path in folder.iterdir():
-        with contextlib.suppress(OSError):  # another process does the same
-            unused = path.suffix == chunk.SUFFIX and now - path.stat().st_mtime > _UNUSED_SECONDS
-            if unused or chunk.is_left(path, now):
-                path.unlink()

@@ -17,10 +17,10 @@ _NAMED: Final = 5  # names in a message
 def find_images(root: Path) -> Found:
     """Lists a folder of images, in which each class has a folder.
 
-    The folders at the top are classes; or splits, with the classes below them, if one of them is
-    called `train` (or `training`) and another one `val` (`valid`, `validation`, `dev`) or `test`
-    (`testing`), or there is no other. Images lie at any depth below their class. Links are
-    followed; what is hidden is not looked at.
+    The folders at the top are classes; or splits, with the classes below them, if they are called
+    `train` (or `training`), `val` (`valid`, `validation`, `dev`) and `test` (`testing`). Where
+    there are others beside these they are splits if `train` holds folders and no images. Images lie
+    at any depth below their class. Links are followed; what is hidden is not looked at.
 
     Args:
         root: the folder.
@@ -28,13 +28,7 @@ def find_images(root: Path) -> Found:
     Raises:
         UsageError: it cannot be read, has no images, or has none in folders of classes.
     """
-    try:
-        names = sorted(entry.name for entry in os.scandir(root) if _is_shown_folder(entry))
-    except OSError as error:
-        raise UsageError(
-            f"data.path={root} cannot be read: {error.strerror} (it counts from the current "
-            f"folder, {Path.cwd()}); give a folder that has a folder of images for each class"
-        ) from error
+    names = _folders(_entries(root))
     tops = _split_folders(root, names)
     notes = _Notes()
     if tops is None:
@@ -70,21 +64,30 @@ class _Notes:
         return lines
 
 
-def _is_shown_folder(entry: "os.DirEntry[str]") -> bool:
-    return not entry.name.startswith(".") and entry.is_dir()
+def _entries(folder: str | Path) -> list["os.DirEntry[str]"]:
+    """What is not hidden in a folder, sorted."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((each for each in entries if each.name[0] != "."), key=lambda e: e.name)
+    except OSError as error:
+        raise UsageError(
+            f"data.path: {folder} cannot be read: {error.strerror} (it counts from the current "
+            f"folder, {Path.cwd()}); give a folder that has a folder of images for each class"
+        ) from error
 
 
-def _split_folders(root: Path, names: Iterable[str]) -> Mapping[str, str] | None:
+def _folders(entries: Iterable["os.DirEntry[str]"]) -> list[str]:
+    return [each.name for each in entries if os.path.isdir(each.path)]  # no link that leads nowhere
+
+
+def _split_folders(root: Path, names: list[str]) -> Mapping[str, str] | None:
     """Split to the name of its folder, in the order train, val, test; None: they are classes."""
     known: dict[str, list[str]] = collections.defaultdict(list)
-    others = 0
     for name in names:
-        split = SPLIT_NAMES.get(name.lower())
-        if split is None:
-            others += 1
-        else:
+        if (split := SPLIT_NAMES.get(name.lower())) is not None:
             known[split].append(name)
-    if "train" not in known or (len(known) == 1 and others):
+    count = sum(map(len, known.values()))
+    if not count or (count < len(names) and not _holds_classes(root, known.get("train", []))):
         return None
     for split, folders in known.items():
         if len(folders) > 1:
@@ -96,22 +99,29 @@ def _split_folders(root: Path, names: Iterable[str]) -> Mapping[str, str] | None
     return {split: known[split][0] for split in order if split in known}
 
 
+def _holds_classes(root: Path, train: list[str]) -> bool:
+    """Whether a folder called `train` has folders, and no images, as that of a split has."""
+    if len(train) != 1:
+        return bool(train)
+    entries = _entries(root / train[0])
+    images = any(suffix_of(each.name) in SUFFIXES for each in entries)
+    return bool(_folders(entries)) and not images
+
+
 def _listed(root: Path, top: str, notes: _Notes) -> Listed:
     """The images of the classes in a folder of the root."""
     start = os.path.join(root, top)
     found: list[tuple[bytes, str, str]] = []
-    classes = set()
-    with os.scandir(start) as entries:
-        for entry in entries:
-            if _is_shown_folder(entry):
-                classes.add(entry.name)
-            elif not entry.name.startswith("."):
-                is_image = suffix_of(entry.name) in SUFFIXES
-                notes.loose += is_image
-                if not is_image:
-                    notes.no_images[suffix_of(entry.name) or "without suffix"] += 1
+    entries = _entries(start)
+    classes = _folders(entries)
+    for entry in entries:
+        if entry.name not in classes:
+            is_image = suffix_of(entry.name) in SUFFIXES
+            notes.loose += is_image
+            if not is_image:
+                notes.no_images[suffix_of(entry.name) or "without suffix"] += 1
     empty = []
-    for folder in sorted(classes):
+    for folder in classes:
         name = _class_name(root, folder)
         before = len(found)
         for path in files_in(os.path.join(start, folder)):

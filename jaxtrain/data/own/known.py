@@ -12,10 +12,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from jaxtrain.data.decode import DECODER
 from jaxtrain.errors import JaxtrainError
 from jaxtrain.files import atomic_write_bytes, places_for
 
-_LAYOUT: Final = 1  # of what is stored; what has another one is not used
+_LAYOUT: Final = 2  # of what is stored; what has another one is not used
 _NAME: Final = "jaxtrain-files.npz"
 DIGEST_BYTES: Final = 16
 _KEEP_SECONDS: Final = 60
@@ -25,8 +26,8 @@ class Result(NamedTuple):
     """What came of reading a file.
 
     Attributes:
-        error: why it cannot be decoded, in one line; None: it can be.
-        digest: hash of its content, 16 bytes; empty if it cannot be decoded.
+        error: why it cannot be read, or be decoded if that was tried, in one line; None: it can be.
+        digest: hash of its content, 16 bytes; empty if it cannot be read.
     """
 
     error: str | None
@@ -38,14 +39,20 @@ class Seen:
     """A file as it was when it was read.
 
     Attributes:
-        size: in bytes.
-        modified_ns: when it had been modified, in nanoseconds since 1970.
+        state: its size in bytes, when it had been modified, and when it or its place had been
+            changed, in nanoseconds since 1970.
+        decoded: whether it was decoded too.
         result: what came of it.
     """
 
-    size: int
-    modified_ns: int
+    state: tuple[int, int, int]
+    decoded: bool
     result: Result
+
+
+def state_of(status: os.stat_result) -> tuple[int, int, int]:
+    """`Seen.state`; the last of it changes even where a program sets the time of modification."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 class Known:
@@ -68,18 +75,19 @@ class Known:
         self._new: dict[str, Seen] = {}
         self._kept = time.monotonic()
         self._lock = threading.Lock()
+        self._storing = threading.Lock()
 
-    def get(self, path: str, status: os.stat_result) -> Result | None:
-        """What is known of a file; None if nothing is, or it has changed."""
+    def get(self, path: str, status: os.stat_result, *, decoded: bool) -> Result | None:
+        """What is known of a file; None if it has changed, or was not decoded but is to be."""
         seen = self._seen.get(path)
-        if seen is None or (seen.size, seen.modified_ns) != (status.st_size, status.st_mtime_ns):
+        if seen is None or seen.state != state_of(status) or (decoded and not seen.decoded):
             return None
         return seen.result
 
     def add(self, path: str, seen: Seen) -> None:
         """Adds what was found."""
         with self._lock:
-            self._new[path] = seen
+            self._seen[path] = self._new[path] = seen
 
     def keep_now_and_then(self) -> None:
         """Stores what was added, once a minute."""
@@ -88,31 +96,32 @@ class Known:
 
     def keep(self) -> None:
         """Stores what was added, where that can be written."""
-        self._kept = time.monotonic()
-        with self._lock:
-            new, self._new = self._new, {}
-        if not new:
-            return
-        for place in self._places:
-            content = _dump(_load(place) | new)
-            with contextlib.suppress(OSError, JaxtrainError):  # without it, all is read again
-                place.parent.mkdir(parents=True, exist_ok=True)
-                atomic_write_bytes(place, content)
+        with self._storing:
+            self._kept = time.monotonic()
+            with self._lock:
+                new, self._new = self._new, {}
+            if not new:
                 return
+            for place in self._places:
+                content = _dump(_load(place) | new)
+                with contextlib.suppress(OSError, JaxtrainError):  # without it, all is read again
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    atomic_write_bytes(place, content)
+                    return
 
 
 def _dump(seen: dict[str, Seen]) -> bytes:
     files = list(seen.values())
     errors = {row: one.result.error for row, one in enumerate(files) if one.result.error}
-    header = json.dumps({"layout": _LAYOUT, "errors": errors})
-    digests = b"".join(one.result.digest.ljust(DIGEST_BYTES, b"\0") for one in files)
+    header = json.dumps({"layout": _LAYOUT, "decoder": DECODER, "errors": errors})
+    digests = b"".join(one.result.digest for one in files)
     content = io.BytesIO()
     np.savez(
         content,
         header=np.frombuffer(header.encode(), np.uint8),
         paths=np.frombuffer(b"\0".join(map(os.fsencode, seen)), np.uint8),
-        sizes=np.array([one.size for one in files], np.int64),
-        modified_ns=np.array([one.modified_ns for one in files], np.int64),
+        states=np.array([one.state for one in files], np.int64),
+        decoded=np.array([one.decoded for one in files], bool),
         digests=np.frombuffer(digests, np.uint8),
     )
     return content.getvalue()
@@ -126,17 +135,16 @@ def _load(place: Path) -> dict[str, Seen]:
             if header["layout"] != _LAYOUT:
                 return {}
             paths = [os.fsdecode(path) for path in stored["paths"].tobytes().split(b"\0")]
-            sizes, modified = stored["sizes"].tolist(), stored["modified_ns"].tolist()
+            states = [tuple(state) for state in stored["states"].tolist()]
+            # What another decoder found says nothing of this one.
+            decoded = (stored["decoded"] & (header["decoder"] == DECODER)).tolist()
             digests = stored["digests"].tobytes()
         errors = {int(row): error for row, error in header["errors"].items()}
-        results = [
-            Result(errors[row], b"")
-            if row in errors
-            else Result(None, digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES])
-            for row in range(len(paths))
-        ]
-        return {
-            path: Seen(*rest) for path, *rest in zip(paths, sizes, modified, results, strict=True)
-        }
+        seen = {}
+        for row, path in enumerate(paths):
+            digest = digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES]
+            result = Result(errors.get(row) if decoded[row] else None, digest)
+            seen[path] = Seen(states[row], decoded[row], result)
+        return seen
     except Exception:  # any damage ends here; the archive has a checksum of each array
         return {}

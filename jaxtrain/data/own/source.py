@@ -11,8 +11,9 @@ from jaxtrain.data.decode import rgb
 from jaxtrain.data.own import cut
 from jaxtrain.data.own.files import FileSplit
 from jaxtrain.data.own.folder import find_images
-from jaxtrain.data.own.found import Found, Listed, identity
-from jaxtrain.data.own.scan import scan_files
+from jaxtrain.data.own.found import Found, Listed, identity, normal
+from jaxtrain.data.own.known import Known
+from jaxtrain.data.own.scan import look_at
 from jaxtrain.data.own.table import read_table
 from jaxtrain.data.split import Progress
 from jaxtrain.errors import UsageError
@@ -46,15 +47,23 @@ class FileSource:
         self._config = config
         self._progress = progress
         self._root = found.root
+        self._known = Known(found.root)
         self._origin = found.origin
+        self._found_notes = found.notes
         self._splits = _with_val(found.splits, config.val_share)
         self.split_names = tuple(self._splits)
         self.notes: Sequence[str] = found.notes
         self.class_names: tuple[str, ...] | None = None
         if not found.numbered or _names_all(config.class_names, found.splits):
-            trained = config.class_names or sorted(set(self._listed(config.train_split).labels))
+            named = map(normal, config.class_names or ())
+            trained = tuple(named) or sorted(set(self._listed(config.train_split).labels))
             self.class_names = tuple(trained)
             self.notes = [*found.notes, *self._missing()]
+        if set(self._splits) != set(found.splits):
+            share = f"about {config.val_share:.2g} of each class"
+            self.notes = [*self.notes, f"no splits were found: {share} is the split val"]
+        if self.class_names is not None and len(self.class_names) == 1:
+            self.notes = [*self.notes, "there is only one class to tell from no other"]
 
     def open(self, name: str) -> FileSplit:
         """Opens a split, or several as one, as in `train+val`.
@@ -65,39 +74,43 @@ class FileSource:
         """
         listed = self._listed(name)
         labels = self._labels(name, listed)
-        paths, left_out = listed.paths, {}
-        if self._config.on_bad_file == "skip":
-            results = scan_files(self._root, paths, self._progress)
-            good = [row for row, result in enumerate(results) if result.error is None]
-            left_out = {
-                str(self._root / path): result.error
-                for path, result in zip(paths, results, strict=True)
-                if result.error is not None
-            }
-            paths, labels = [paths[row] for row in good], labels[good]
-            if not paths:
-                first, why = next(iter(left_out.items()))
-                raise UsageError(f"no file of split {name} can be decoded, first {first}: {why}")
+        skips = self._config.on_bad_file == "skip"
+        results = look_at(self._known, listed.paths, self._progress, decoded=skips)
+        bad = {
+            str(self._root / path): result.error
+            for path, result in zip(listed.paths, results, strict=True)
+            if result.error is not None
+        }
+        first, why = next(iter(bad.items()), ("", ""))
+        if bad and not skips:
+            raise UsageError(
+                f"{len(bad):,} of the {len(listed.paths):,} files of split {name} cannot be read, "
+                f"first {first}: {why}; put them back, or set data.on_bad_file=skip for a new run"
+            )
+        if len(bad) == len(listed.paths):
+            raise UsageError(f"no file of split {name} can be decoded, first {first}: {why}")
+        good = [row for row, result in enumerate(results) if result.error is None]
         return FileSplit(
             name,
             self._root,
-            paths,
-            labels,
+            [listed.paths[row] for row in good],
+            labels[good],
+            [results[row].digest for row in good],
             channels=self._config.channels or _CHANNELS,
             background=rgb(self._config.background),
             origin=self._origin,
-            left_out=left_out,
+            left_out=bad,
         )
 
     def scan(self, name: str) -> Iterator[tuple[str, str, str, str | None, bytes]]:
-        """Decodes all files of a split, as `scan_files` does.
+        """Decodes all files of a split.
 
         Yields:
             The split, the file's path, its label, why it cannot be decoded (None: it can be), and
             the hash of its content.
         """
         listed = self._splits[name]
-        results = scan_files(self._root, listed.paths, self._progress)
+        results = look_at(self._known, listed.paths, self._progress, decoded=True)
         for path, label, result in zip(listed.paths, listed.labels, results, strict=True):
             yield name, str(self._root / path), label, result.error, result.digest
 
@@ -116,8 +129,10 @@ class FileSource:
                         f"too few to cut data.val_share={self._config.val_share:g} from; raise it, "
                         "or give more images"
                     )
+                notes = "".join(f" ({note})" for note in self._found_notes)
                 raise UsageError(
-                    f"there is no split {part!r} in {self._origin}; its splits: {there}, {fix}"
+                    f"there is no split {part!r} in {self._origin}{notes}; its splits: {there}, "
+                    f"{fix}"
                 )
         if len(parts) == 1:
             return self._splits[name]
@@ -181,7 +196,8 @@ def _with_val(splits: Mapping[str, Listed], share: float) -> Mapping[str, Listed
 
 def _names_all(names: tuple[str, ...] | None, splits: Mapping[str, Listed]) -> bool:
     """Whether numbers are meant as names of classes, since `data.class_names` has them all."""
-    return names is not None and all(set(each.labels) <= set(names) for each in splits.values())
+    known = set(map(normal, names or ()))
+    return names is not None and all(known.issuperset(each.labels) for each in splits.values())
 
 
 def _some(names: list[str], most: int = 5) -> str:

@@ -4,6 +4,7 @@ import collections
 import csv
 import io
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,6 +34,8 @@ def read_table(config: DataConfig, path: Path) -> Found:
     Raises:
         UsageError: it cannot be read, or a row of it is of no use; names the line.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UsageError(f"data.path={path} is no regular file; copy the list into one")
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -49,6 +52,7 @@ def read_table(config: DataConfig, path: Path) -> Found:
     for line, row in _rows(config, path, text):
         place = f"{path}, line {line}"
         image = _text(row.get(config.path_column), f"{place}: column {config.path_column}")
+        image = _from_root(path.parent, image, place)
         label = _text(row.get(config.label_column), f"{place}: column {config.label_column}")
         label = normal(label)
         if seen.setdefault(image, label) != label:
@@ -137,6 +141,18 @@ def _text(value: Any, place: str) -> str:
     if "\0" in value:
         raise UsageError(f"{place} has a NUL in it; mend it")
     return value.strip()
+
+
+def _from_root(root: Path, image: str, place: str) -> str:
+    """The path of an image, written in one way only, from the root where it lies below that."""
+    try:
+        os.fsencode(image)
+    except UnicodeEncodeError:
+        raise UsageError(f"{place}: {image!r} is no name that a file can have; mend it") from None
+    image = os.path.normpath(image)
+    if os.path.isabs(image) and Path(image).is_relative_to(root.absolute()):
+        return os.path.relpath(image, root.absolute())
+    return image
 
 
 def _split_of(config: DataConfig, row: Mapping[str, Any], place: str) -> str:

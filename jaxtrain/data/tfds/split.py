@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import resource
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.data.decode import PixelBox, decode, decode_part
+from jaxtrain.data.descriptors import open_files
 from jaxtrain.data.split import Identity, RawSplit
 from jaxtrain.data.tfds.index import ShardIndex
 from jaxtrain.data.tfds.records import RecordFile, RecordFormat, features
@@ -87,7 +87,7 @@ class TfdsSplit(RawSplit):
         self.labels = labels.astype(np.int32)
 
         # A file stays open while a thread reads it, also when it has fallen out of the cache.
-        @functools.lru_cache(maxsize=_open_files())
+        @functools.lru_cache(maxsize=open_files())
         def file(part: int) -> RecordFile:
             return record_format.open(parts[part].path, parts[part].known.sizes)
 
@@ -155,10 +155,3 @@ class TfdsSplit(RawSplit):
         crc = zlib.crc32(self._sizes.astype("<i8").data, crc)
         crc = zlib.crc32(self._checksums.astype("<u4").data, crc)
         return f"{zlib.crc32(self.labels.astype('<i4').data, crc):08x}"
-
-
-def _open_files() -> int:
-    """How many files a split keeps open: a run has two splits, and needs files for other things."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    most = 4096
-    return most if limit == resource.RLIM_INFINITY else max(1, min(most, limit // 4))

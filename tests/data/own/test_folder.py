@@ -9,6 +9,8 @@ import pytest
 from jaxtrain.data.own.folder import find_images
 from jaxtrain.errors import UsageError
 
+NOBODY = 65534
+
 
 def fill(root: Path, *names: str) -> Path:
     """Empty files: nothing looks into them."""
@@ -106,6 +108,8 @@ def test_the_order_is_the_same_on_every_system(tmp_path):
         (["dev", "train"], ["train", "val"]),
         (["test", "train"], ["train", "test"]),
         (["train"], ["train"]),
+        (["test", "val"], ["val", "test"]),
+        (["test"], ["test"]),
     ],
 )
 def test_folders_of_splits(tmp_path, folders, splits):
@@ -115,7 +119,7 @@ def test_folders_of_splits(tmp_path, folders, splits):
     assert all(listed.labels == ["a", "b"] for listed in found.splits.values())
 
 
-@pytest.mark.parametrize("folders", [["train", "bus", "car"], ["test", "val"], ["val", "x"]])
+@pytest.mark.parametrize("folders", [["train", "bus", "car"], ["val", "x"]])
 def test_folders_of_classes_that_look_like_splits(tmp_path, folders):
     fill(tmp_path, *(f"{folder}/1.jpg" for folder in folders))
     assert set(labelled(tmp_path).values()) == set(folders)
@@ -165,3 +169,42 @@ def test_a_class_whose_name_is_no_text(tmp_path):
         pass
     with pytest.raises(UsageError, match="is not UTF-8"):
         find_images(tmp_path)
+
+
+def test_a_folder_of_training_is_a_split_beside_anything(tmp_path):
+    """Where it holds folders and no images, which that of a class may do too."""
+    fill(tmp_path, "train/a/1.jpg", "train/b/1.jpg", "other/x/1.jpg")
+    found = find_images(tmp_path)
+    assert list(found.splits) == ["train"]
+    assert "left out: other beside the folders of splits" in found.notes
+
+
+def test_links_that_lead_round_or_up_are_not_followed(tmp_path):
+    """Eleven folders with links to each other have forty million ways through them."""
+    for number in range(11):
+        fill(tmp_path, f"a/{number}/{number}.jpg")
+    for number in range(11):
+        for other in set(range(11)) - {number}:
+            (tmp_path / f"a/{number}/to{other}").symlink_to(tmp_path / f"a/{other}")
+    fill(tmp_path, "b/1.jpg")
+    (tmp_path / "b/up").symlink_to(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    assert labelled(tmp_path) == {
+        **{f"a/{number}/{number}.jpg": "a" for number in range(11)},
+        "b/1.jpg": "b",
+    }
+
+
+def test_a_folder_that_cannot_be_read(open_place):
+    fill(open_place / "photos", "train/a/1.jpg", "val/a/1.jpg")
+    (open_place / "photos/val").chmod(0o000)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(NOBODY)
+    try:
+        with pytest.raises(UsageError, match="val cannot be read: Permission denied"):
+            find_images(open_place / "photos")
+    finally:
+        if root:
+            os.seteuid(0)
+        (open_place / "photos/val").chmod(0o755)

@@ -1,13 +1,15 @@
 """What is kept of a look at files: used while they are the same, never trusted when damaged."""
 
 import os
+from concurrent import futures
 from pathlib import Path
 
 import pytest
 from image_files import write_half_jpeg, write_image
 
 from jaxtrain.data.own import scan
-from jaxtrain.data.own.scan import scan_files
+from jaxtrain.data.own.known import Known
+from jaxtrain.data.own.scan import look_at
 from jaxtrain.data.split import silent
 
 NAME = ".jaxtrain-files.npz"
@@ -34,7 +36,7 @@ def decoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], l
         return Path(path).read_bytes()
 
     monkeypatch.setattr(scan, "content_of", content_of)
-    results = scan_files(folder, PATHS, silent)
+    results = look_at(Known(folder), PATHS, silent, decoded=True)
     return sorted(read), [result.error for result in results]
 
 
@@ -55,10 +57,10 @@ def test_only_what_is_new_or_changed_is_read_again(folder, monkeypatch):
 
 def test_equal_files_have_equal_digests(folder):
     write_image(folder / "4.png", 0)
-    digests = [result.digest for result in scan_files(folder, PATHS, silent)]
+    digests = [result.digest for result in look_at(Known(folder), PATHS, silent, decoded=True)]
     assert digests[0] == digests[4]
     assert len(set(digests[:5])) == 4
-    again = [result.digest for result in scan_files(folder, PATHS, silent)]
+    again = [result.digest for result in look_at(Known(folder), PATHS, silent, decoded=True)]
     assert digests == again
 
 
@@ -82,8 +84,44 @@ def test_where_the_folder_cannot_be_written(open_place, monkeypatch, read_only):
     home.chmod(0o777)
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     with read_only(folder):
-        (first,) = scan_files(folder, ["1.png"], silent)
+        (first,) = look_at(Known(folder), ["1.png"], silent, decoded=True)
         monkeypatch.setattr(scan, "content_of", None)
-        assert scan_files(folder, ["1.png"], silent) == [first]
+        assert look_at(Known(folder), ["1.png"], silent, decoded=True) == [first]
     assert not (folder / NAME).exists()
     assert list(home.rglob("jaxtrain-files.npz"))
+
+
+def test_a_file_that_is_overwritten_with_its_old_time_is_read_again(folder, monkeypatch):
+    decoded(folder, monkeypatch)
+    path = folder / "2.png"
+    status = path.stat()
+    path.write_bytes(b"x" * status.st_size)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    read, errors = decoded(folder, monkeypatch)
+    assert read == ["2.png"]
+    assert errors[2] is not None
+
+
+def test_what_was_only_read_is_decoded_when_that_is_asked(folder, monkeypatch):
+    known = Known(folder)
+    read = look_at(known, PATHS, silent, decoded=False)
+    assert [result.error is None for result in read] == [True] * 6 + [False]
+    again, errors = decoded(folder, monkeypatch)
+    assert again == sorted(PATHS[:-1])
+    assert [error is None for error in errors] == [True] * 5 + [False] * 2
+
+
+def test_what_another_decoder_found_does_not_count(folder, monkeypatch):
+    decoded(folder, monkeypatch)
+    monkeypatch.setattr("jaxtrain.data.own.known.DECODER", "another one")
+    assert decoded(folder, monkeypatch)[0] == sorted(PATHS[:-1])
+
+
+def test_threads_keep_what_all_of_them_found(folder):
+    known = Known(folder)
+    with futures.ThreadPoolExecutor(4) as pool:
+        for _ in pool.map(lambda path: look_at(known, [path], silent, decoded=True), PATHS * 3):
+            pass
+    kept = Known(folder)
+    for path in PATHS[:-1]:
+        assert kept.get(path, (folder / path).stat(), decoded=True) is not None

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,14 @@ def test_json_lines(tmp_path):
     assert found.numbered
 
 
-@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6, unique_by=lambda row: row[0]))
+@given(
+    st.lists(
+        st.tuples(TEXTS, TEXTS),
+        min_size=1,
+        max_size=6,
+        unique_by=lambda row: os.path.normpath(row[0]),
+    )
+)
 def test_what_a_program_writes_is_read(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("table")
     content = io.StringIO(newline="")
@@ -66,7 +74,7 @@ def test_what_a_program_writes_is_read(tmp_path_factory, rows):
     lines = [json.dumps({"path": path, "label": label}) for path, label in rows]
     as_json = pairs(read(folder, "\n".join(lines), "list.jsonl"))
     assert as_csv == as_json
-    assert [path for path, _ in as_csv] == [path for path, _ in rows]
+    assert [path for path, _ in as_csv] == [os.path.normpath(path) for path, _ in rows]
 
 
 def test_columns_may_have_other_names(tmp_path):
@@ -155,3 +163,23 @@ def test_a_list_that_is_not_there(tmp_path):
         read_table(CONFIG, tmp_path / "gone.csv")
     with pytest.raises(UsageError, match="Is a directory"):
         read_table(CONFIG, tmp_path)
+
+
+@pytest.mark.parametrize("spelled", ["./a/b.jpg", "a//b.jpg", "a/c/../b.jpg", "{root}/a/b.jpg"])
+def test_a_file_has_one_name(tmp_path, spelled):
+    text = f"path,label\na/b.jpg,x\n{spelled.format(root=tmp_path)},x\n"
+    found = read(tmp_path, text)
+    assert pairs(found) == [("a/b.jpg", "x")] * 2
+    with pytest.raises(UsageError, match=r"a/b\.jpg is labelled 'y', but 'x' in a line before"):
+        read(tmp_path, text.removesuffix("x\n") + "y\n")
+
+
+def test_names_that_no_file_can_have(tmp_path):
+    with pytest.raises(UsageError, match="is no name that a file can have"):
+        read(tmp_path, json.dumps({"path": "\ud800.png", "label": "x"}), "list.jsonl")
+
+
+def test_a_list_that_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(UsageError, match="is no regular file"):
+        read_table(CONFIG, tmp_path / "pipe.csv")
