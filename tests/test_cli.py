@@ -435,8 +435,11 @@ def test_eval_request_defaults(calls: Calls) -> None:
 @pytest.mark.parametrize("name", sorted(key_docs()))
 def test_eval_takes_only_what_does_not_change_the_run(calls: Calls, name: str) -> None:
     allowed = {"source", "path", "name", "version", "image_key", "label_key", "download"}
-    allowed = {f"data.{n}" for n in allowed | {"eval_split", "cache", "threads", "ahead"}}
+    allowed |= {"path_column", "label_column", "split_column", "eval_split"}
+    allowed |= {"cache", "cache_path", "threads", "ahead"}
+    allowed = {f"data.{n}" for n in allowed}
     own = {"data.cache": "memory", "parallel.mode": "pmap", "parallel.peer_timeout_seconds": "3"}
+    own |= {"eval.weights": "raw"}
     text = own.get(name, "1")
     status = cli.main(["eval", "--workdir=x", f"--config.{name}={text}"])
     assert status == (0 if name in allowed or name.startswith(("eval.", "parallel.")) else 2)
