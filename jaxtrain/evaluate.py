@@ -90,6 +90,8 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
             size = shape_text(split.image_shape)
             how = f"brought to {size}" if is_image(split.image_shape) else size
             console.message(f"on other data than the run's, {how}: {split.origin}")
+            if config.data.source in data.OWN_SOURCES and request.split is None:
+                console.message(f"of its splits {split.name!r} alone; --split=train+val takes two")
         result = {
             "status": "evaluated",
             "step": model.step,

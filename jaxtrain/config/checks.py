@@ -61,6 +61,11 @@ def thread_count(value: int) -> str | None:
     return None if 0 < value <= 256 else "must be between 1 and 256"
 
 
+def batch_count(value: int) -> str | None:
+    """More batches than these are not read ahead, but fill the memory."""
+    return None if 0 < value <= 1000 else "must be between 1 and 1000"
+
+
 def class_count(value: int) -> str | None:
     """What a softmax layer is for; a typo must not take all memory."""
     return None if 0 < value <= 10**6 else "must be between 1 and 1000000"

@@ -12,6 +12,7 @@ from typing import Any
 from jaxtrain.config.checks import (
     Check,
     all_positive,
+    batch_count,
     call_length,
     channel_count,
     channel_numbers,
@@ -187,7 +188,7 @@ class DataConfig:
         free=True,
     )
     ahead: int = key(
-        8, "batches read ahead when examples are not on the device", positive, free=True
+        8, "batches read ahead when examples are not on the device", batch_count, free=True
     )
 
 

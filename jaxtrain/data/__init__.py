@@ -12,13 +12,14 @@ from jaxtrain.data.inputs import Inputs, list_inputs
 from jaxtrain.data.loading import Batch, IndexBatches, load
 from jaxtrain.data.sampler import Sampler, eval_indices
 from jaxtrain.data.scan import Scan, scan
-from jaxtrain.data.sources import FILE_SOURCES, SOURCES
+from jaxtrain.data.sources import FILE_SOURCES, OWN_SOURCES, SOURCES
 from jaxtrain.data.split import ArraySplit, Progress, RawSplit, Split, Subset, silent
 from jaxtrain.data.statistics import Statistics, statistics
 from jaxtrain.data.threads import readers
 
 __all__ = [
     "FILE_SOURCES",
+    "OWN_SOURCES",
     "SOURCES",
     "ArraySplit",
     "Batch",
