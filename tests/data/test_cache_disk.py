@@ -1,6 +1,11 @@
+import contextlib
 import errno
+import fcntl
+import itertools
 import multiprocessing
 import os
+import re
+import resource
 import shutil
 import signal
 import time
@@ -10,7 +15,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.data import cache, silent
-from jaxtrain.data.cache import chunk, disk
+from jaxtrain.data.cache import chunk, clean, disk
 from jaxtrain.data.split import Identity, RawSplit
 from jaxtrain.errors import DataError, UsageError
 
@@ -273,18 +278,185 @@ def test_what_nobody_uses_any_more_is_removed(tmp_path):
     assert there[1].stat().st_mtime > old + 86_400  # it was used
 
 
-def test_what_others_are_writing_is_left_alone(tmp_path):
-    name = f".{'0' * 32}.images"
-    mine = tmp_path / f"{name}.{os.uname().nodename}.{os.getpid()}.0123abcd.tmp"
-    elsewhere = tmp_path / f"{name}.another.host.1.0123abcd.tmp"
-    old = tmp_path / f"{name}.another.host.2.0123abcd.tmp"
-    foreign = tmp_path / "notes.tmp"
-    for path in (mine, elsewhere, old, foreign):
-        path.write_bytes(b"")
-    os.utime(old, (0, 0))
-    os.utime(foreign, (0, 0))
+def test_only_its_own_files_are_removed(tmp_path):
+    prepared(tmp_path, Pictures())
+    whole = sorted(tmp_path.iterdir())[0].read_bytes()
+    own = tmp_path / f"{'0' * 32}.images"
+    foreign = [
+        tmp_path / "holiday.images",
+        tmp_path / f"{'1' * 31}.images",
+        tmp_path / f"{'1' * 32}.images",  # without the mark
+        tmp_path / f"{'2' * 32}.images",
+        tmp_path / f"{'A' * 32}.images",
+        tmp_path / f"{'3' * 32}.images.bak",
+    ]
+    for path in (own, *foreign):
+        path.write_bytes(whole)
+    foreign[2].write_bytes(b"my own pictures, which are larger than the mark of a chunk")
+    foreign[3].write_bytes(b"")
+    (tmp_path / f"{'4' * 32}.images").mkdir()
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
     prepared(tmp_path, Pictures(range(3)))
-    assert [path.exists() for path in (mine, elsewhere, old, foreign)] == [True, True, False, True]
+    assert not own.exists()
+    assert [path.exists() for path in foreign] == [True] * len(foreign)
+    assert (tmp_path / f"{'4' * 32}.images").is_dir()
+
+
+def temporary_of(folder, node, number):
+    path = folder / f".{number:032x}.images.{node}.{os.getpid()}.0123abcd.tmp"
+    path.write_bytes(b"")
+    return path
+
+
+def test_what_others_are_writing_is_left_alone(tmp_path):
+    here, elsewhere = os.uname().nodename, "another.host"
+    # All have the id of a process that lives here: in another container it may be any one.
+    written = temporary_of(tmp_path, here, 0)
+    left = temporary_of(tmp_path, here, 1)
+    young = temporary_of(tmp_path, elsewhere, 2)
+    old = temporary_of(tmp_path, elsewhere, 3)
+    old_and_written = temporary_of(tmp_path, elsewhere, 4)
+    foreign = tmp_path / "notes.tmp"
+    foreign.write_bytes(b"")
+    for path in (written, old, old_and_written, foreign):
+        os.utime(path, (0, 0))
+    with written.open() as first, old_and_written.open() as second:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        fcntl.flock(second, fcntl.LOCK_EX)
+        prepared(tmp_path, Pictures(range(3)))
+    paths = (written, left, young, old, old_and_written, foreign)
+    assert [path.exists() for path in paths] == [True, False, True, False, True, True]
+
+
+def test_on_a_disk_without_locks_what_is_old_is_left_over(tmp_path, monkeypatch):
+    def unknown(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unknown)
+    young = temporary_of(tmp_path, os.uname().nodename, 0)
+    old = temporary_of(tmp_path, os.uname().nodename, 1)
+    os.utime(old, (0, 0))
+    raw = Pictures()
+    check(prepared(tmp_path, raw), raw)
+    assert [path.exists() for path in (young, old)] == [True, False]
+
+
+def test_what_is_written_is_locked_from_the_beginning_to_the_end(tmp_path, monkeypatch):
+    path = tmp_path / f"{'0' * 32}.images"
+    seen = []
+
+    def images():
+        for _ in range(3):
+            clean.clean(tmp_path)
+            seen.append(names(tmp_path))
+            yield np.zeros((1, 1, 3), np.uint8)
+
+    lock, created = fcntl.flock, []
+
+    def too_late(file, operation):
+        """Another process takes the file for one that is left over, once."""
+        if operation == fcntl.LOCK_EX and not created:
+            created.append(file.name)
+            clean.clean(tmp_path)
+        lock(file, operation)
+
+    replace = os.replace
+
+    def cleaned(source, target):
+        clean.clean(tmp_path)
+        replace(source, target)
+
+    monkeypatch.setattr(fcntl, "flock", too_late)
+    monkeypatch.setattr(os, "replace", cleaned)
+    chunk.write(path, images())
+    assert len(created) == 1
+    assert all(len(there) == 1 and there[0].endswith(".tmp") for there in seen)
+    assert names(tmp_path) == [path.name]
+    assert chunk.opened(path, 3) is not None
+
+
+@contextlib.contextmanager
+def at_most_open(more):
+    """This process may open so many more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    there = set(map(int, os.listdir("/proc/self/fd")))
+    free = (number for number in range(hard) if number not in there)
+    limit = next(itertools.islice(free, more, None))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        yield limit
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_few_files_stay_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk, "open_files", lambda: 7)
+    before = len(os.listdir("/proc/self/fd"))
+    raw = Pictures(range(200))
+    images = prepared(tmp_path, raw)
+    assert len(names(tmp_path)) == 4
+    assert len(os.listdir("/proc/self/fd")) == before + 4
+    check(images, raw)
+
+
+def test_that_too_many_files_are_open_is_said_and_nothing_is_made_again(tmp_path, monkeypatch):
+    prepared(tmp_path, Pictures(range(200)))
+    there = names(tmp_path)
+    raw = Pictures(range(200))
+    monkeypatch.setattr(disk, "open_files", lambda: 4096)
+    with at_most_open(20) as limit, pytest.raises(UsageError) as error:
+        prepared(tmp_path, raw)
+    assert re.fullmatch(
+        rf"data\.cache=disk: {re.escape(str(tmp_path))}(/[0-9a-f]{{32}}\.images)? cannot be opened: "
+        rf"Too many open files; raise the number of files that may be open, {limit} for this "
+        r"process \(ulimit -n\), or set data\.cache=memory",
+        str(error.value),
+    )
+    assert raw.decoded == []
+    assert names(tmp_path) == there
+
+
+def refusal(place):
+    """What is said of a place when the data is opened."""
+    raw = Pictures()
+    with pytest.raises(UsageError) as error:
+        cache.Cache("disk", str(place)).images(raw.decode, raw, how="whole", shape=None)
+    return str(error.value)
+
+
+def test_a_place_that_cannot_be_used_is_said_before_anything_is_written(open_place, read_only):
+    folder = open_place / "folder"
+    folder.mkdir()
+    (open_place / "file").write_text("")
+    (open_place / "nowhere").symlink_to(open_place / "gone")
+    said = "cannot be used: {}; set data.cache_path to a folder that can be written, or set "
+    for place, named, why in (
+        ("file", "file", "Not a directory"),
+        ("file/a/b", "file", "Not a directory"),
+        ("nowhere/a", "nowhere", "No such file or directory"),
+        ("x" * 300, "x" * 300, "File name too long"),
+    ):
+        assert refusal(open_place / place) == (
+            f"data.cache=disk: {open_place / named} {said.format(why)}data.cache=memory"
+        )
+    for place in (folder, folder / "a" / "b"):
+        with read_only(folder):
+            assert refusal(place) == (
+                f"data.cache=disk: {folder} {said.format('Permission denied')}data.cache=memory"
+            )
+        raw = Pictures()
+        cache.Cache("disk", str(place)).images(raw.decode, raw, how="whole", shape=None)
+    assert names(folder) == []
+    assert raw.decoded == []
+
+
+def test_a_disk_that_cannot_be_written_is_said(tmp_path, monkeypatch):
+    class ReadOnly:
+        f_flag = os.ST_RDONLY
+
+    monkeypatch.setattr(os, "statvfs", lambda path: ReadOnly)
+    assert "cannot be used: Read-only file system; set data.cache_path" in refusal(tmp_path)
 
 
 def test_the_place(tmp_path, monkeypatch):

@@ -124,8 +124,7 @@ class Disk:
         identities = self._raw.identities()
         indices = range(len(identities)) if rows is None else np.unique(rows).tolist()
         wanted = math.ceil(math.log2(max(len(indices) / _CHUNK, 1)))
-        # Each is open as long as it is used, and their number is a power of 2, so that one that is
-        # wanted seldom changes the others.
+        # Each stays open. A power of 2, so that a new image seldom changes which are together.
         count = 2 ** min(wanted, open_files().bit_length() - 1)
         parts: dict[int, list[tuple[Identity, int]]] = collections.defaultdict(list)
         for index in indices:
