@@ -87,11 +87,7 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
                 found = hardest.find(results, request.hardest, request.by, norms)
         console.evaluation(model.step, split.name, metrics)
         if request.has_other_data:
-            size = shape_text(split.image_shape)
-            how = f"brought to {size}" if is_image(split.image_shape) else size
-            console.message(f"on other data than the run's, {how}: {split.origin}")
-            if config.data.source in data.OWN_SOURCES and request.split is None:
-                console.message(f"of its splits {split.name!r} alone; --split=train+val takes two")
+            _say_other_data(split, request, config, console)
         result = {
             "status": "evaluated",
             "step": model.step,
@@ -140,6 +136,17 @@ def _model(
             f"{everybody.count}; start it alone, with --distributed=off"
         )
     return predictor.open_export(request.exported)
+
+
+def _say_other_data(
+    split: data.Split, request: EvalRequest, config: Config, console: Console
+) -> None:
+    """Says on what examples a model was evaluated that are not its run's."""
+    size = shape_text(split.image_shape)
+    how = f"brought to {size}" if is_image(split.image_shape) else size
+    console.message(f"on other data than the run's, {how}: {split.origin}")
+    if config.data.source in data.OWN_SOURCES and request.split is None:
+        console.message(f"of its splits {split.name!r} alone; --split=train+val takes two")
 
 
 def _weights(model: Restored | Exported) -> dict[str, str]:
