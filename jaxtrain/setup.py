@@ -14,6 +14,7 @@ from jaxtrain.config import Config
 from jaxtrain.config.schema import TrainConfig
 from jaxtrain.errors import UsageError
 from jaxtrain.feed import is_resident
+from jaxtrain.initial import Given
 from jaxtrain.parallel.compile import PMAP_AXIS, one_call
 from jaxtrain.parallel.layout import parameter_shardings
 from jaxtrain.parallel.mesh import (
@@ -28,7 +29,6 @@ from jaxtrain.parallel.mesh import (
     shardings,
     with_shardings,
 )
-from jaxtrain.pretrained import Imported
 from jaxtrain.state import TrainState
 from jaxtrain.step import Fixed, normalisation
 
@@ -50,8 +50,7 @@ class Run:
         create: `seed` to the state before the first update; pure.
         abstract: the state's shapes, dtypes and shardings.
         steps_per_call: the most updates in one call of the compiled step.
-        given: the weights of `model.init_from`, or why there are none; a run that goes on needs
-            none.
+        given: the weights of `model.init_from`, if that is set; a run that goes on needs none.
     """
 
     config: Config
@@ -63,21 +62,18 @@ class Run:
     create: Callable[..., TrainState]
     abstract: TrainState
     steps_per_call: int
-    given: Imported | UsageError | None = None
+    given: Given | None = None
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a person should know of the weights that a new run starts with."""
-        return self.given.notes if isinstance(self.given, Imported) else ()
-
-    def check_given(self) -> None:
+    def check_given(self) -> tuple[str, ...]:
         """Looks whether a new run has weights to start with.
+
+        Returns:
+            What a person should know of them, a line each.
 
         Raises:
             UsageError: those of `model.init_from` are not there or do not fit.
         """
-        if isinstance(self.given, UsageError):
-            raise self.given
+        return () if self.given is None else self.given.check()
 
     @property
     def image_shape(self) -> tuple[int, ...]:
@@ -101,8 +97,7 @@ class Run:
         Raises:
             UsageError: as for `check_given`.
         """
-        self.check_given()
-        given = self.given.variables if isinstance(self.given, Imported) else None
+        given = None if self.given is None else self.given.take()
         compiled = jax.jit(
             self.create,
             out_shardings=shardings(self.abstract),
@@ -177,19 +172,21 @@ def build(
         create=create,
         abstract=abstract,
         steps_per_call=_steps_per_call(config, dataset.train, mesh, convolves=convolves),
-        given=_given(config.model.init_from, variables, mesh),
+        given=_given(config, dataset, variables, fixed, mesh),
     )
 
 
 def _given(
-    init_from: str | None, variables: dict[str, Any], mesh: AnyMesh
-) -> Imported | UsageError | None:
+    config: Config, dataset: data.Dataset, variables: dict[str, Any], fixed: Fixed, mesh: AnyMesh
+) -> Given | None:
+    init_from = config.model.init_from
     if init_from is None:
         return None
-    try:
-        return initial.load(init_from, variables, mesh)
-    except UsageError as error:
-        return error
+    return Given(
+        functools.partial(
+            initial.load, init_from, variables, mesh, dataset.class_names, fixed.normalise
+        )
+    )
 
 
 def state_shardings(

@@ -310,7 +310,7 @@ def _restore_or_create(
     directory = opened.checkpoints_dir
     state = checkpoint.restore_newest(directory, run.abstract, reporter.message)
     if state is None:
-        for note in run.notes:
+        for note in run.check_given():
             reporter.message(f"weights  {note}")
         return run.create_state(), Record()
     meta = checkpoint.read_meta(directory, int(state.step))

@@ -60,3 +60,11 @@ def test_a_run_knows_its_data_and_its_state():
     created = run.create_state()
     assert int(created.step) == 0
     assert created.params["hidden_0"]["kernel"].sharding.is_fully_replicated
+
+
+def test_weights_to_start_from_are_read_for_a_new_run_alone(tmp_path):
+    keys = {"train": {"steps": 10}, "model": {"init_from": str(tmp_path / "gone.pth")}}
+    run = setup.build(from_dict(keys))
+    for read in (run.check_given, run.create_state):
+        with pytest.raises(UsageError, match=r"model.init_from=.*gone.pth cannot be read"):
+            read()

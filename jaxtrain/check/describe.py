@@ -55,6 +55,7 @@ def describe(run: Run, request: CheckRequest) -> Report:
         },
         "evaluation": _evaluation(run),
         "model": _model(run, parameters),
+        "weights": list(run.check_given()),
         "rules": _rules(run),
         "frozen": _frozen(run),
         "memory": {

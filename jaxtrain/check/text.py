@@ -66,6 +66,7 @@ def report_lines(run: Run, report: Report) -> list[str]:
         field("", "first {first:g}, highest {highest:g}, last {last:g}".format(**schedule)),
         *_layer_lines(model["layers"]),
         field("model", _model(run, model, noun)),
+        *(field("weights", note) for note in report["weights"]),
         *_rule_lines(report["rules"]),
         *_frozen_lines(report),
         field(

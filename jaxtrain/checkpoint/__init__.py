@@ -9,6 +9,7 @@ from jaxtrain.checkpoint.on_devices import checksums
 from jaxtrain.checkpoint.orbax import is_step_name, list_steps
 from jaxtrain.checkpoint.reading import (
     agreed_steps,
+    read_located,
     read_meta,
     resolve_step,
     restore_model,
@@ -24,6 +25,7 @@ __all__ = [
     "checksums",
     "is_step_name",
     "list_steps",
+    "read_located",
     "read_meta",
     "resolve_step",
     "restore_model",

@@ -4,7 +4,7 @@ Each process reads its part of the arrays alone; then all raise what one of them
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from orbax.checkpoint import v1 as ocp
@@ -16,6 +16,8 @@ from jaxtrain.checkpoint.orbax import cause, context, is_step_name, list_steps, 
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.files import AnyPath, absolute
 from jaxtrain.state import TrainState
+
+T = TypeVar("T")
 
 
 def read_meta(directory: AnyPath, step: int) -> dict[str, Any]:
@@ -136,6 +138,32 @@ def resolve_step(directory: AnyPath, which: str) -> int:
     if not is_step_name(which) or int(which) not in steps:
         raise UsageError(f"--checkpoint={which} is not in {directory}: {listed}, last or best")
     return int(which)
+
+
+def read_located(locate: Callable[[], tuple[AnyPath, int]], read: Callable[[AnyPath, int], T]) -> T:
+    """Reads the step that somebody means; looks again if a live run removed it meanwhile.
+
+    Args:
+        locate: finds the folder of checkpoints and the step, as they are now.
+        read: reads that step.
+
+    Raises:
+        CheckpointError: it is damaged, or a file may not be read.
+        JaxtrainError: what `locate` and `read` raise.
+    """
+    while True:
+        try:
+            directory, step = locate()
+            try:
+                return read(directory, step)
+            except CheckpointError:
+                if step in agreed_steps(directory):
+                    raise
+        except PermissionError as error:
+            raise CheckpointError(
+                f"{error.filename or 'the checkpoint'} cannot be read: {error.strerror}; make it "
+                "readable"
+            ) from error
 
 
 def _load(path: AnyPath, items: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jaxtrain import checkpoint, files, models, state, stored
 from jaxtrain.config import Config
 from jaxtrain.config.schema import ParallelConfig
-from jaxtrain.errors import CheckpointError, LayoutError, UsageError
+from jaxtrain.errors import LayoutError, UsageError
 from jaxtrain.files import AnyPath
 from jaxtrain.formats import Source
 from jaxtrain.models import Model
@@ -139,17 +139,11 @@ def load(
     parallel = config.parallel
     chosen = not {"parallel.mesh", "parallel.rules"}.isdisjoint(overrides)
     while True:
-        directory, step = _locate(checkpoints, which)
         try:
-            return restore(directory, step, parallel, config.eval.weights)
-        except PermissionError as error:
-            raise CheckpointError(
-                f"{error.filename or checkpoints} cannot be read: {error.strerror}; make it "
-                "readable"
-            ) from error
-        except CheckpointError:
-            if step in checkpoint.agreed_steps(directory):
-                raise
+            return checkpoint.read_located(
+                functools.partial(_locate, checkpoints, which),
+                functools.partial(restore, parallel=parallel, weights=config.eval.weights),
+            )
         except LayoutError as error:
             default = ParallelConfig()
             if chosen or (parallel.mesh, parallel.rules) == (default.mesh, default.rules):
