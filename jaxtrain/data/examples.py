@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 _IMAGE_DIMENSIONS: Final = 3
 # Kinds of NumPy's dtypes that features may have in files: they become float32.
 NUMBER_KINDS: Final = "biuf"
+# What features may be in training, so that sums of them do not overflow float32.
+LARGEST_FEATURE: Final = 1e30
 
 
 def is_image(shape: Sequence[int]) -> bool:
@@ -36,7 +38,15 @@ def as_features(values: NDArray[Any]) -> NDArray[np.float32]:
 
 def not_finite(values: NDArray[Any]) -> tuple[int, ...] | None:
     """The index of the first number that is no finite float32; None if there is none."""
-    bad = ~np.isfinite(as_features(values))
+    return _first(~np.isfinite(as_features(values)))
+
+
+def too_large(values: NDArray[Any]) -> tuple[int, ...] | None:
+    """The index of the first number beyond `LARGEST_FEATURE`; None if there is none."""
+    return _first(np.abs(as_features(values)) > LARGEST_FEATURE)
+
+
+def _first(bad: NDArray[np.bool_]) -> tuple[int, ...] | None:
     if not bad.any():
         return None
     return tuple(map(int, np.unravel_index(bad.argmax(), bad.shape)))

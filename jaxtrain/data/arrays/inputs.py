@@ -5,7 +5,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxtrain.data.examples import NUMBER_KINDS, not_finite
+from jaxtrain.data.examples import LARGEST_FEATURE, NUMBER_KINDS, not_finite, too_large
 from jaxtrain.errors import UsageError
 
 _CHANNELS: Final = (1, 3, 4)
@@ -17,7 +17,7 @@ def check_inputs(array: NDArray[Any], where: str) -> NDArray[Any]:
 
     Args:
         array: images uint8 `[N, H, W, C]`, or `[N, H, W]` if grey; or features, numbers `[N, D]`,
-            which are read once, whether each is a finite float32.
+            which are read once, whether each is a finite float32 up to `LARGEST_FEATURE`.
         where: what it is, for messages.
 
     Returns:
@@ -36,7 +36,7 @@ def check_inputs(array: NDArray[Any], where: str) -> NDArray[Any]:
     if 0 in array.shape:
         raise UsageError(f"{what}, which holds no examples")
     if array.ndim == 2:
-        _check_finite(array, where)
+        _check_numbers(array, where)
         return array
     if array.dtype != np.uint8:
         raise UsageError(
@@ -53,7 +53,7 @@ def check_inputs(array: NDArray[Any], where: str) -> NDArray[Any]:
     return array
 
 
-def _check_finite(features: NDArray[Any], where: str) -> None:
+def _check_numbers(features: NDArray[Any], where: str) -> None:
     for start in range(0, len(features), _ROWS):
         rows = features[start : start + _ROWS]
         if (first := not_finite(rows)) is not None:
@@ -62,6 +62,13 @@ def _check_finite(features: NDArray[Any], where: str) -> None:
                 f"{where} holds {rows[row, feature]} in row {start + row}, feature {feature}; "
                 "features must be finite float32 numbers: fill it in, as by np.nan_to_num(x), or "
                 "leave such rows out"
+            )
+        if (first := too_large(rows)) is not None:
+            row, feature = first
+            raise UsageError(
+                f"{where} holds {rows[row, feature]:g} in row {start + row}, feature {feature}; "
+                f"features are numbers up to {LARGEST_FEATURE:g}, as sums of larger ones overflow "
+                "float32: divide the feature, or leave such rows out if it is a mark for none"
             )
 
 

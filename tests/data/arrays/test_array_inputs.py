@@ -26,6 +26,11 @@ def test_features_are_any_numbers(dtype):
     assert check_inputs(features, "x") is features
 
 
+def test_features_may_be_large():
+    features = np.array([[1e30, -1e30]])
+    assert check_inputs(features, "x") is features
+
+
 @pytest.mark.parametrize(
     ("array", "said"),
     [
@@ -39,6 +44,12 @@ def test_features_are_any_numbers(dtype):
         (np.zeros((2, 0, 4), np.uint8), "which holds no examples"),
         (NOT_FINITE, "x holds nan in row 2500, feature 3; features must be finite float32 numbers"),
         (np.array([[1.0], [1e39]]), "x holds 1e+39 in row 1, feature 0; features"),
+        (
+            np.array([[1.0, 2.0], [3.0, -1.1e30]]),
+            "x holds -1.1e+30 in row 1, feature 1; features are numbers up to 1e+30, as sums of "
+            "larger ones overflow float32: divide the feature, or leave such rows out",
+        ),
+        (np.array([[3e38]], "f4"), "x holds 3e+38 in row 0, feature 0; features are numbers up"),
         (np.array([[-np.inf]], "f2"), "x holds -inf in row 0, feature 0;"),
         (
             np.array([0, 1.0]).reshape(1, 2, 1),
