@@ -1,6 +1,7 @@
 """The arrays of an `.npz` file, or of a folder of `.npy` files."""
 
 import abc
+import stat
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,12 @@ class Arrays(abc.ABC):
         """An array, memory-mapped if it is a file of its own.
 
         Raises:
-            UsageError: it is damaged, or would have to be unpickled.
+            UsageError: it is damaged, no array, or would have to be unpickled.
         """
         try:
             return self._read(name)
+        except UsageError:
+            raise
         except Exception as error:  # NumPy has Python parse the header, and zipfile unpack
             said = one_line(error)
             if "Python objects" in said or "Object arrays" in said:
@@ -63,8 +66,13 @@ class _Archive(Arrays):
 
     def _read(self, name: str) -> NDArray[Any]:
         with np.load(self.path, allow_pickle=False) as archive:
-            array: NDArray[Any] = archive[name]
-            return array
+            array: NDArray[Any] | bytes = archive[name]
+        if isinstance(array, bytes):  # NumPy's answer if the member is of another format
+            raise UsageError(
+                f"{self.where(name)} is no .npy array, but {len(array):,} bytes of something else; "
+                "save the arrays as in np.savez(path, x_train=x, y_train=y)"
+            )
+        return array
 
 
 class _Folder(Arrays):
@@ -80,25 +88,37 @@ class _Folder(Arrays):
             ]
         except OSError as error:
             raise UsageError(f"data.path={path} cannot be read: {error.strerror}") from error
-        self._files = {file.stem: file for file in sorted(files)}
+        self._files: dict[str, Path] = {}
+        for file in sorted(files):
+            if (other := self._files.setdefault(file.stem, file)) != file:
+                raise UsageError(
+                    f"{path} has two files of an array {file.stem}, {other.name} and {file.name}; "
+                    "remove or rename one"
+                )
         self.names = tuple(self._files)
 
     def where(self, name: str) -> str:
         return str(self._files[name])
 
     def _read(self, name: str) -> NDArray[Any]:
-        return np.asarray(np.load(self._files[name], allow_pickle=False, mmap_mode="r"))
+        file = self._files[name]
+        if not stat.S_ISREG(file.stat().st_mode):  # opening a pipe may wait for ever
+            raise UsageError(f"{file} is no regular file; copy the array into one")
+        return np.asarray(np.load(file, allow_pickle=False, mmap_mode="r"))
 
 
 def open_arrays(path: Path) -> Arrays:
     """The arrays of a path.
 
     Raises:
-        UsageError: it is neither an `.npz` file nor a folder, or cannot be read.
+        UsageError: it is neither an `.npz` file nor a folder, or cannot be read, or of a folder
+            two files are for one array.
     """
     if path.is_dir():
         return _Folder(path)
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe may wait for ever
+            raise UsageError(f"data.path={path} is no regular file; copy the arrays into one")
         with path.open("rb") as file:
             is_archive = zipfile.is_zipfile(file)
     except OSError as error:

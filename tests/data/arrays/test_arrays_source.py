@@ -1,5 +1,7 @@
 """`data.source=arrays`, from files to splits and classes."""
 
+import os
+import zipfile
 from concurrent import futures
 
 import numpy as np
@@ -246,3 +248,37 @@ def test_damaged_files(tmp_path):
     (tmp_path / "none").mkdir()
     (tmp_path / "none" / ".x.npy").touch()
     assert "it holds nothing; name them" in refused(str(tmp_path / "none"))
+
+
+def test_a_member_that_is_no_array(tmp_path):
+    for content in (b"", b"junk"):
+        path = save(tmp_path, "npz", y=np.arange(2))
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr("x.npy", content)
+        assert f"x in {path} is no .npy array, but {len(content)} bytes of something else" in (
+            refused(path)
+        )
+
+
+def test_pipes_and_devices_are_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe.npz")
+    for path in (str(tmp_path / "pipe.npz"), "/dev/zero"):
+        assert refused(path) == (f"data.path={path} is no regular file; copy the arrays into one")
+    path = save(tmp_path, "folder", y=np.arange(2))
+    os.mkfifo(tmp_path / "arrays" / "x.npy")
+    os.mkfifo(tmp_path / "arrays" / "unused.npy")
+    assert refused(path) == f"{path}/x.npy is no regular file; copy the array into one"
+    (tmp_path / "arrays" / "x.npy").unlink()
+    np.save(tmp_path / "x.npy", rows(0, 2))
+    (tmp_path / "arrays" / "x.npy").symlink_to(tmp_path / "x.npy")
+    assert source(path).open("train").size == 2
+
+
+def test_two_files_of_one_array(tmp_path):
+    path = save(tmp_path, "folder", x=rows(0, 2), y=np.arange(2))
+    np.save(tmp_path / "x.npy", rows(2, 2))
+    (tmp_path / "x.npy").rename(tmp_path / "arrays" / "x.NPY")
+    if len(list((tmp_path / "arrays").iterdir())) == 3:  # the file system tells cases apart
+        assert refused(path) == (
+            f"{path} has two files of an array x, x.NPY and x.npy; remove or rename one"
+        )
