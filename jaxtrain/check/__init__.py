@@ -19,7 +19,8 @@ from jaxtrain.check.text import (
     topology_lines,
 )
 from jaxtrain.check.topology import compile_step, tpu_devices
-from jaxtrain.config import CheckRequest
+from jaxtrain.config import CheckRequest, Config
+from jaxtrain.config.schema import DataConfig
 from jaxtrain.errors import DataError, JaxtrainError, UsageError, one_line
 from jaxtrain.parallel.mesh import AnyMesh, abstract_mesh, build_mesh
 from jaxtrain.report import preparing
@@ -45,34 +46,18 @@ def check(request: CheckRequest) -> tuple[str, int]:
     config = request.config
     here = dataclasses.replace(config, data=dataclasses.replace(config.data, download=False))
     tpus = None if request.topology is None else tpu_devices(request.topology)
-    failed: JaxtrainError | None = None
-    try:
-        with preparing() as progress:
-            run = setup.build(here, _mesh(here.parallel.mesh, request.devices, tpus), progress)
-        run.check_given()
-    except JaxtrainError as error:
-        failed = error
-    else:
+    run, failed = _set_up(here, _mesh(here.parallel.mesh, request.devices, tpus))
+    if run is not None:
         report |= describe(run, request)
         lines += [] if request.print_config else report_lines(run, report)
-        if request.scan:
-            report["scan"], failed = _scan(run)
-            lines += scan_lines(report["scan"])
-        if request.preview is not None and failed is None:
-            report["preview"] = preview.write(run, request.batch or 1, request.preview)
-            lines.append(preview_line(report["preview"]))
-        report["verdict"] = (
-            f"ok: {request.config_name} would train {run.plan.total_steps:,} steps "
-            f"on {counted(run.mesh.size, 'device')}"
-        )
-        if request.topology is not None and failed is None:
-            try:
-                step = compile_step(run, request.topology)
-            except UsageError as error:
-                failed = error
-            else:
-                report["topology"] = describe_step(run, request.topology, step)
-                lines += topology_lines(report["topology"])
+    if request.scan:  # also where a run would not start for a file that is missing: there are more
+        scanned, bad = _scan(here.data)
+        if scanned is not None:
+            report["scan"] = scanned
+            lines += scan_lines(scanned)
+        failed = failed or bad
+    if run is not None and failed is None:
+        failed = _try_out(run, request, report, lines)
     if failed is not None:
         report["verdict"] = _failed(one_line(failed), download=config.data.download)
     report["ok"] = failed is None
@@ -84,18 +69,60 @@ def check(request: CheckRequest) -> tuple[str, int]:
     return "\n".join(lines) + "\n", 0 if failed is None else failed.status
 
 
-def _scan(run: setup.Run) -> tuple[Report, JaxtrainError | None]:
+def _set_up(
+    config: Config, mesh: AnyMesh | None
+) -> tuple[setup.Run, None] | tuple[None, JaxtrainError]:
+    """The run, or why it would not start."""
+    try:
+        with preparing() as progress:
+            run = setup.build(config, mesh, progress)
+        run.check_given()
+    except JaxtrainError as error:
+        return None, error
+    return run, None
+
+
+def _scan(config: DataConfig) -> tuple[Report | None, JaxtrainError | None]:
     """What came of reading all examples, and what training would fail with for it."""
-    with preparing() as progress:
-        scan = data.scan(run.config.data, run.dataset.eval.name, progress)
+    try:
+        with preparing() as progress:
+            scan = data.scan(config, progress)
+    except JaxtrainError as error:
+        return None, error
     failed = None
-    if scan.bad and run.config.data.on_bad_file == "error":
+    if scan.bad and config.on_bad_file == "error":
         first = scan.bad[0]
         failed = DataError(
             f"{len(scan.bad):,} of {sum(scan.counts.values()):,} examples cannot be decoded, first "
             f"{first.place}: {first.error}; mend or remove them, or set data.on_bad_file=skip"
         )
     return describe_scan(scan), failed
+
+
+def _try_out(
+    run: setup.Run, request: CheckRequest, report: Report, lines: list[str]
+) -> UsageError | None:
+    """Adds what is asked for of a run that would start: its picture, its step on a TPU slice.
+
+    Returns:
+        Why the step cannot be compiled for the slice.
+    """
+    if request.preview is not None:
+        report["preview"] = preview.write(run, request.batch or 1, request.preview)
+        lines.append(preview_line(report["preview"]))
+    report["verdict"] = (
+        f"ok: {request.config_name} would train {run.plan.total_steps:,} steps "
+        f"on {counted(run.mesh.size, 'device')}"
+    )
+    if request.topology is None:
+        return None
+    try:
+        step = compile_step(run, request.topology)
+    except UsageError as error:
+        return error
+    report["topology"] = describe_step(run, request.topology, step)
+    lines += topology_lines(report["topology"])
+    return None
 
 
 def _mesh(text: str, pretended: int | None, tpus: Sequence[jax.Device] | None) -> AnyMesh | None:

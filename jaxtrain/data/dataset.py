@@ -64,7 +64,7 @@ def open_dataset(config: DataConfig, progress: Progress = silent) -> Dataset:
         UsageError: data that is missing, damaged or does not fit the config or itself.
     """
     source, sizing = open_source(config, progress), sizes.sizing(config)
-    names = [config.train_split] if config.holdout else [config.train_split, _eval(config, source)]
+    names = split_names(config, source)
     with futures.ThreadPoolExecutor(len(names)) as pool:
         opened, *evals = pool.map(source.open, names)
     class_names = _class_names(config, source, opened)
@@ -104,6 +104,14 @@ def _notes(source: Source, splits: Iterable[Split | RawSplit]) -> tuple[str, ...
                 f"{file}: {error}"
             )
     return tuple(lines)
+
+
+def split_names(config: DataConfig, source: Source) -> list[str]:
+    """The splits of the source that a run reads: the one it trains on, which a holdout is cut from.
+
+    Without a holdout, also the one that it is evaluated on.
+    """
+    return [config.train_split] if config.holdout else [config.train_split, _eval(config, source)]
 
 
 def _eval(config: DataConfig, source: Source) -> str:

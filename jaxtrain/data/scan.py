@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jaxtrain.config.schema import DataConfig
+from jaxtrain.data.dataset import split_names
 from jaxtrain.data.own import FileSource
 from jaxtrain.data.own.known import DIGEST_BYTES
 from jaxtrain.data.own.scan import DECODE
@@ -58,14 +59,13 @@ class Scan:
     repeated: int
 
 
-def scan(config: DataConfig, eval_split: str, progress: Progress) -> Scan:
-    """Reads and decodes every example: of files of all splits there are, else of a run's two.
+def scan(config: DataConfig, progress: Progress) -> Scan:
+    """Reads and decodes every example: of files of all splits there are, else of those of a run.
 
     Files are equal where their bytes are, other examples where their values are.
 
     Args:
         config: the `data` section.
-        eval_split: the split that the run is evaluated on, if it is one of the source's.
         progress: told how many are done.
 
     Raises:
@@ -75,7 +75,7 @@ def scan(config: DataConfig, eval_split: str, progress: Progress) -> Scan:
     if isinstance(source, FileSource):
         examples = [Example(*found) for name in source.split_names for found in source.scan(name)]
     else:
-        names = dict.fromkeys((config.train_split, eval_split))
+        names = dict.fromkeys(split_names(config, source))
         examples = [each for name in names for each in _read(source, name, progress)]
     return _summed(examples)
 

@@ -1,14 +1,17 @@
 """What `check` says of meshes, hosts and evaluations; eight CPU devices are here."""
 
 import json
+from pathlib import Path
 
 import pytest
+from image_files import write_half_jpeg, write_image
 
+from jaxtrain import data
 from jaxtrain.check import check
 from jaxtrain.check.text import topology_lines
 from jaxtrain.cli.requests import check_request
 from jaxtrain.cli.words import read_words
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import DataError, UsageError
 
 WIDE = ["--config.model.mlp.hidden_sizes=10000,10000", "--config.train.batch_size=64"]
 TENSOR = ["--config.parallel.mesh=data=-1,model=2", "--config.parallel.rules=tensor"]
@@ -147,6 +150,42 @@ def test_batches_of_an_evaluation(words, text):
     told = report["evaluation"]
     assert told["batches"] * told["rows"] == told["examples"] + told["padding"]
     assert told["rows_each"] * report["devices"]["count"] == told["rows"]
+
+
+def test_a_scan_beside_a_holdout():
+    words = ["--config.data.source=synthetic", "--config.data.synthetic.examples=300"]
+    lines, report = said(
+        *words, "--config.data.holdout=100", "--config.schedule.warmup_steps=0", "--scan"
+    )
+    assert report["ok"]
+    assert report["scan"]["examples"] == {"train": 300}
+    assert field(lines, "scan")[0].startswith("read 300 of train: all decode")
+
+
+def test_an_error_of_the_scan_is_the_verdict(monkeypatch):
+    def refuse(*_):
+        raise DataError("the disk is gone")
+
+    monkeypatch.setattr(data, "scan", refuse)
+    text, status = check(request("--scan", "--json"))
+    report = json.loads(text)
+    assert status == 3
+    assert report["verdict"] == "would fail: the disk is gone"
+    assert "scan" not in report
+
+
+def test_a_scan_lists_all_bad_files_where_one_is_missing(tmp_path):
+    for label in "ab":
+        for number in range(3):
+            write_image(tmp_path / label / f"{number}.png", number)
+    (tmp_path / "a/gone.png").symlink_to(tmp_path / "nowhere.png")
+    write_half_jpeg(tmp_path / "b/half.jpg")
+    words = [f"--config.data.path={tmp_path}", "--config.data.image_size=8"]
+    lines, report = said("--config.data.source=folder", *words, "--scan")
+    bad = [Path(one["place"]).name for one in report["scan"]["bad"]]
+    assert sorted(bad) == ["gone.png", "half.jpg"]
+    assert "a/gone.png" in report["verdict"]
+    assert [line.split()[0] for line in lines if line[0] != " "] == ["scan", "verdict"]
 
 
 def test_what_does_not_divide_is_the_verdict():
