@@ -15,6 +15,7 @@ from jaxtrain.data.arrays.labels import Labels, parse_class_names, parse_labels
 from jaxtrain.data.arrays.names import by_role
 from jaxtrain.data.examples import shape_text
 from jaxtrain.data.own import cut
+from jaxtrain.data.own.found import normal
 from jaxtrain.data.split import ArraySplit, Split, Subset
 from jaxtrain.errors import UsageError
 from jaxtrain.files import expanded
@@ -32,7 +33,8 @@ class ArraysSource:
     Labels are numbers of classes, or names. Names are numbered in the order of
     `data.class_names`, else of an array of class names, else sorted by their code points, as they
     are in `data.train_split`. Where labels are numbers and an array names them, they are found in
-    `data.class_names` by their names, unless that has none of them.
+    `data.class_names` by their names, unless that has none of them. Where no array does and
+    `data.class_names` has every label of every split as text, labels are names as well.
 
     Args:
         config: the `data` section.
@@ -53,6 +55,8 @@ class ArraysSource:
                 "data.source=arrays needs data.path, an .npz file or a folder of .npy files"
             )
         self._config = config
+        given = config.class_names
+        self._given = None if given is None else tuple(map(normal, given))
         self._files = open_arrays(expanded(config.path))
         self._place = str(self._files.path)
         named = by_role(self._files.names, self._place)
@@ -68,6 +72,7 @@ class ArraysSource:
             self._own_names = parse_class_names(array, self._files.where(named.class_names))
         self._is_val = self._cut() if set(self._pairs) == {"train"} else None
         self.split_names: tuple[str, ...] = tuple(self._pairs if self._is_val is None else _CUT)
+        self._take_names()
         self.class_names = self._class_names()
 
     def open(self, name: str) -> Split:
@@ -131,9 +136,22 @@ class ArraysSource:
         is_val = cut.val_rows(ids, classes, self._config.val_share)
         return is_val if is_val.any() else None
 
+    def _take_names(self) -> None:
+        """Takes numbers for names of classes if `data.class_names` has them all."""
+        if self._given is None or self._own_names is not None:
+            return
+        labels = {split: self._parsed(split) for split in self._pairs}
+        if any(each.columns is not None for each in labels.values()):
+            return  # a column's place is no label that anybody wrote
+        known = set(self._given)
+        there = (np.unique(each.values).tolist() for each in labels.values())
+        if all(known.issuperset(map(str, values)) for values in there):
+            texts = {split: each.values.astype(str) for split, each in labels.items()}
+            self._labels = {split: Labels(values) for split, values in texts.items()}
+
     def _class_names(self) -> tuple[str, ...] | None:
         """As the class's docstring says."""
-        given, own = self._config.class_names, self._own_names
+        given, own = self._given, self._own_names
         labels = self._parsed(self._trained()[0])
         if labels.are_names:
             return given or own or self._sorted_names()
@@ -185,7 +203,7 @@ class ArraysSource:
         return np.array([numbered[name] for name in own], np.int32)[labels.values]
 
     def _unknown(self, name: str, who: str) -> UsageError:
-        if self._config.class_names is not None:
+        if self._given is not None:
             fix = "add it to data.class_names of a new run"
         elif self._own_names is not None:
             fix = "add it to the array of class names"
@@ -193,6 +211,6 @@ class ArraysSource:
             fix = f"give split {self._config.train_split} examples of it"
         return UsageError(
             f"{self._place}: {who} the class {name!r}, which is none of the classes "
-            f"{', '.join((self._config.class_names or self.class_names or ())[:_LISTED])}; remove "
+            f"{', '.join((self._given or self.class_names or ())[:_LISTED])}; remove "
             f"it, or {fix}"
         )

@@ -185,6 +185,36 @@ def test_numbers_with_names(tmp_path, form):
     )
 
 
+def test_numbers_are_names_if_all_of_them_are_known(tmp_path, form):
+    names = tuple(sorted(map(str, range(11))))  # as a folder of images has them: "2" is class 3
+    arrays = {"x_train": rows(0, 3), "y_train": np.array([2, 10, 0])}
+    arrays |= {"x_test": rows(3, 2), "y_test": np.array([1.0, 9.0])}
+    path = save(tmp_path, form, **arrays)
+    opened = source(path, class_names=names)
+    assert opened.class_names == names
+    assert opened.open("train").labels.tolist() == [3, 2, 0]
+    assert opened.open("train+test").labels.tolist() == [3, 2, 0, 1, 10]
+    assert source(path).open("train").labels.tolist() == [2, 10, 0]
+    # One that is no name makes all of them numbers of classes, also those of other splits.
+    for unknown in (names[:-1], [f"class {name}" for name in names]):
+        assert source(path, class_names=tuple(unknown)).open("train").labels.tolist() == [2, 10, 0]
+
+
+def test_what_numbers_with_names_are_is_not_told_by_the_names_of_the_run(tmp_path):
+    own = {"x": rows(0, 3), "y": np.array([0, 1, 2]), "class_names": ["2", "1", "0"]}
+    opened = source(save(tmp_path, "npz", **own), class_names=("0", "1", "2"), val_share=0.01)
+    assert opened.open("train").labels.tolist() == [2, 1, 0]
+    columns = save(tmp_path, "npz", x=rows(0, 3), y=np.eye(3)[[0, 1, 2]])
+    opened = source(columns, class_names=("2", "1", "0"), val_share=0.01)
+    assert opened.open("train").labels.tolist() == [0, 1, 2]
+
+
+def test_names_are_composed_on_both_sides(tmp_path):
+    path = save(tmp_path, "npz", x=rows(0, 2), y=np.array(["caf\u00e9", "bar"]))
+    opened = source(path, class_names=("cafe\u0301", "bar"), val_share=0.01)
+    assert opened.open("train").labels.tolist() == [0, 1]
+
+
 def test_columns_say_how_many_classes_there_are(tmp_path):
     path = save(tmp_path, "npz", x=rows(0, 3), y=np.eye(5)[[0, 1, 2]])
     assert source(path).class_names == tuple("01234")
