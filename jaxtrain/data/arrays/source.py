@@ -13,7 +13,8 @@ from jaxtrain.data.arrays.inputs import check_inputs
 from jaxtrain.data.arrays.joined import Joined
 from jaxtrain.data.arrays.labels import Labels, parse_class_names, parse_labels
 from jaxtrain.data.arrays.names import by_role
-from jaxtrain.data.examples import shape_text
+from jaxtrain.data.arrays.rounding import check_rounding
+from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.data.own import cut
 from jaxtrain.data.own.found import normal
 from jaxtrain.data.split import ArraySplit, Split, Subset
@@ -80,8 +81,18 @@ class ArraysSource:
 
         Raises:
             UsageError: there is no such split, its arrays are damaged or none of images or
-                features, they are not as many as their labels, or a label is of no class.
+                features, they are not as many as their labels, or a label is of no class; or it
+                is `data.train_split`, and float32 is too coarse for a feature of it.
         """
+        split = self._open(name)
+        # Of few rows of other data, the deviation does not say what the model tells apart.
+        if name == self._config.train_split and not is_image(split.image_shape):
+            trained = self._trained()
+            where = " and ".join(self._files.where(self._pairs[pair].inputs) for pair in trained)
+            check_rounding([self._inputs[pair] for pair in trained], where)
+        return split
+
+    def _open(self, name: str) -> Split:
         parts = self._parts(name)
         if self._is_val is not None:
             whole = self._whole("train", name)

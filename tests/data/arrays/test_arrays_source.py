@@ -280,6 +280,30 @@ def test_damaged_files(tmp_path):
     assert "it holds nothing; name them" in refused(str(tmp_path / "none"))
 
 
+@pytest.mark.parametrize("form", ["npz", "folder"])
+def test_features_that_float32_cannot_tell_apart(tmp_path, form):
+    labels = np.arange(40) % 2
+    times = (1.7e9 + 40 * labels + rows(0, 40)[:, 0] / 10).reshape(-1, 1)
+    arrays = {"x_test": times, "y_test": labels, "x_train": times, "y_train": labels}
+    path = save(tmp_path, form, **arrays)
+    said = refused(path)
+    assert "x_train" in said
+    assert "feature 0 has numbers up to 1.7e+09 with a deviation of 20." in said
+    assert "subtract its mean first" in said
+    assert "x_test" in refused(path, "train+test", train_split="train+test")
+    # What is only evaluated may be few rows, whose deviation says nothing.
+    assert source(path).open("test").size == 40
+    mended = arrays | {"x_train": times - 1.7e9}
+    (tmp_path / "mended").mkdir()
+    assert source(save(tmp_path / "mended", form, **mended)).open("train").size == 40
+
+
+@pytest.mark.parametrize("name", ["train", "val", "train+val"])
+def test_features_of_a_pair_that_is_cut_are_checked_as_well(tmp_path, name):
+    path = save(tmp_path, "npz", x=1e12 + rows(0, 99), y=np.arange(99) % 2)
+    assert "feature 0 has numbers up to 1e+12" in refused(path, name, train_split=name)
+
+
 def test_a_member_that_is_no_array(tmp_path):
     for content in (b"", b"junk"):
         path = save(tmp_path, "npz", y=np.arange(2))
