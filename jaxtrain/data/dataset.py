@@ -47,6 +47,10 @@ class Dataset:
         for split in (self.train, self.eval):
             split.prepare(progress)
 
+    def check_room(self) -> None:
+        """Looks whether there is room for that, and makes nothing; see `Split.check_room`."""
+        self.eval.check_room(besides=self.train.check_room())
+
     @property
     def num_classes(self) -> int:
         """Number of classes; every label of both splits is below it."""
@@ -61,8 +65,16 @@ def open_dataset(config: DataConfig, progress: Progress = silent) -> Dataset:
         progress: told how far it is where that takes long; called from threads.
 
     Raises:
-        UsageError: data that is missing, damaged or does not fit the config or itself.
+        UsageError: data that is missing, damaged or does not fit the config or itself, or what is
+            to be kept on disk has no room there.
+        DataError: an example cannot be read; few are looked at, where they are to be kept on disk.
     """
+    dataset = _open(config, progress)
+    dataset.check_room()
+    return dataset
+
+
+def _open(config: DataConfig, progress: Progress) -> Dataset:
     source, sizing = open_source(config, progress), sizes.sizing(config)
     names = split_names(config, source)
     with futures.ThreadPoolExecutor(len(names)) as pool:

@@ -43,6 +43,10 @@ class _SizedSplit(Split, abc.ABC):
         """Makes the disk cache, if that is asked for."""
         self._images.prepare(progress, rows)
 
+    def check_room(self, rows: NDArray[np.int64] | None = None, besides: int = 0) -> int:
+        """Looks whether the disk cache has room, if that is asked for."""
+        return self._images.check_room(rows, besides)
+
     def _checksum(self) -> int:
         return zlib.crc32(f"{self._raw.fingerprint} {self.image_shape} {self._how}".encode())
 

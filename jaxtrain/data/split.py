@@ -92,6 +92,23 @@ class Split(abc.ABC):
         """
         del progress, rows
 
+    def check_room(self, rows: NDArray[np.int64] | None = None, besides: int = 0) -> int:
+        """Looks whether there is room for what `prepare` makes, and makes nothing.
+
+        Args:
+            rows: as for `prepare`.
+            besides: bytes that are going to be written before.
+
+        Returns:
+            Bytes that `prepare` is going to write, about.
+
+        Raises:
+            UsageError: there is no room for it.
+            DataError: an example cannot be read; few are looked at.
+        """
+        del rows, besides
+        return 0
+
     @property
     def images(self) -> NDArray[Any]:
         """All examples, as `read` gives them, read at every access unless they lie in memory."""
@@ -284,6 +301,10 @@ class Subset(Split):
     def prepare(self, progress: Progress, rows: NDArray[np.int64] | None = None) -> None:
         """Has the base do it."""
         self._base.prepare(progress, self._rows if rows is None else self._rows[rows])
+
+    def check_room(self, rows: NDArray[np.int64] | None = None, besides: int = 0) -> int:
+        """Has the base do it."""
+        return self._base.check_room(self._rows if rows is None else self._rows[rows], besides)
 
     def _checksum(self) -> int:
         crc = zlib.crc32(self._base.fingerprint.encode())

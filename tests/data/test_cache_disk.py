@@ -247,6 +247,32 @@ def test_a_lack_of_room_is_said_before_anything_is_written(tmp_path, monkeypatch
     check(prepared(tmp_path / "cache", raw, shape=shape), raw)
 
 
+@pytest.mark.parametrize("shape", [None, (4, 2, 3)])
+def test_room_is_looked_for_without_making_anything(tmp_path, monkeypatch, shape):
+    free = 2**26 + 40 * 24
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, free))
+    folder = tmp_path / "a" / "cache"
+    raw = Pictures([3] * COUNT)
+    images = kept(folder, raw, shape=shape)
+    assert images.check_room(None, 0) == 40 * 24
+    assert images.check_room(np.arange(30), 10 * 24) == 30 * 24
+    with pytest.raises(UsageError, match=r"the 30 decoded images .* but 0\.0671 GB are free in "):
+        images.check_room(np.arange(30), 10 * 24 + 1)
+    assert np.array_equal(images.get(5), raw.decode(5))
+    assert not folder.parent.exists()
+    images.check_room(None, 0)
+    images.prepare(silent, None)
+    raw.decoded.clear()
+    check(images, raw)
+    assert images.check_room(None, 2**40) == 0  # nothing is going to be written
+    for rows in (np.arange(3), np.arange(20)):
+        images.check_room(np.arange(3), 0)
+        images.prepare(silent, rows)
+        assert [images.find(index) is not None for index in range(COUNT)] == [
+            index in rows for index in range(COUNT)
+        ]
+
+
 def test_a_disk_that_gets_full_is_said(tmp_path, monkeypatch):
     def full(fd):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -276,6 +302,11 @@ def test_what_nobody_uses_any_more_is_removed(tmp_path):
     os.utime(there[1], (old, old))
     prepared(tmp_path, Pictures())
     assert there[1].stat().st_mtime > old + 86_400  # it was used
+    os.utime(there[1], (month, month))
+    again = Pictures()
+    prepared(tmp_path, again)
+    assert len(again.decoded) < COUNT / 2  # what was removed is made again, what is used is not
+    assert there[1].exists()
 
 
 def test_only_its_own_files_are_removed(tmp_path):
@@ -408,9 +439,9 @@ def test_that_too_many_files_are_open_is_said_and_nothing_is_made_again(tmp_path
     with at_most_open(20) as limit, pytest.raises(UsageError) as error:
         prepared(tmp_path, raw)
     assert re.fullmatch(
-        rf"data\.cache=disk: {re.escape(str(tmp_path))}(/[0-9a-f]{{32}}\.images)? cannot be opened: "
-        rf"Too many open files; raise the number of files that may be open, {limit} for this "
-        r"process \(ulimit -n\), or set data\.cache=memory",
+        rf"data\.cache=disk: {re.escape(str(tmp_path))}(/[0-9a-f]{{32}}\.images)? cannot be "
+        r"opened: Too many open files; raise the number of files that may be open, "
+        rf"{limit} for this process \(ulimit -n\), or set data\.cache=memory",
         str(error.value),
     )
     assert raw.decoded == []

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from jaxtrain.data.cache import chunk
 from jaxtrain.data.cache.clean import clean
 from jaxtrain.data.cache.memory import Make
-from jaxtrain.data.cache.place import no_room, unusable
+from jaxtrain.data.cache.place import existing, no_room, unusable
 from jaxtrain.data.descriptors import open_files
 from jaxtrain.data.split import Identity, Progress, RawSplit
 from jaxtrain.data.threads import usable_cpus
@@ -79,6 +79,8 @@ class Disk:
         versions = [f"{name} {importlib.metadata.version(name)}" for name in _DECODERS]
         self._how = f"{chunk.LAYOUT}; {how}; {', '.join(versions)}"
         self._shape = shape
+        # What `check_room` has found, for which examples; only that, as it says where they are.
+        self._planned: tuple[bytes | None, list[_Group]] | None = None
         self._chunks: list[chunk.Chunk | None] = []
         # Where each image is; nowhere until it is prepared.
         self._chunk_of = np.empty(0, np.int32)
@@ -95,6 +97,28 @@ class Disk:
         whole = self._chunks[number] if number >= 0 else None
         return None if whole is None else whole.get(self._row_of[index])
 
+    def check_room(self, rows: NDArray[np.int64] | None, besides: int) -> int:
+        """Looks whether there is room for the files that `prepare` makes, and makes none.
+
+        Args:
+            rows: indices of the examples; None: all.
+            besides: bytes that are going to be written before.
+
+        Returns:
+            Bytes of those files, about.
+
+        Raises:
+            UsageError: there is no room for them.
+            DataError: an image cannot be made; few are tried, if they vary in size.
+        """
+        groups = self._groups(rows)
+        self._planned = _key(rows), groups
+        try:
+            missing = [group for group in groups if not group.path.exists()]
+            return self._room_for(missing, existing(self._folder), besides) if missing else 0
+        except OSError as error:
+            raise unusable(self._folder, error) from error
+
     def prepare(self, progress: Progress, rows: NDArray[np.int64] | None) -> None:
         """Opens the files of some examples, and makes those that are not there.
 
@@ -107,15 +131,18 @@ class Disk:
                 are open.
             DataError: an image cannot be made.
         """
-        groups = self._groups(rows)
+        planned, self._planned = self._planned, None
+        if planned is not None and planned[0] == _key(rows):
+            groups = planned[1]
+        else:
+            groups = self._groups(rows)
         total = sum(len(group.indices) for group in groups)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            clean(self._folder)
-            self._chunks = [None] * len(groups)
             missing = [group for group in groups if not self._open(group)]
+            clean(self._folder)  # now that what is used again looks so
             if missing:
-                self._check_room(missing)
+                self._room_for(missing, self._folder, 0)
                 self._build(missing, progress, total)
         except OSError as error:
             raise unusable(self._folder, error) from error
@@ -144,6 +171,7 @@ class Disk:
                     digest.update(len(text).to_bytes(8) + text)
             path = self._folder / f"{digest.hexdigest()[:32]}{chunk.SUFFIX}"
             groups.append(_Group(number, path, own))
+        self._chunks = [None] * len(groups)
         return groups
 
     def _open(self, group: _Group) -> bool:
@@ -190,16 +218,23 @@ class Disk:
                 stopped.set()
                 pool.shutdown(cancel_futures=True)
 
-    def _check_room(self, missing: list[_Group]) -> None:
+    def _room_for(self, missing: list[_Group], place: Path, besides: int) -> int:
+        """Bytes of the images of some groups, if a disk has as many besides others."""
         indices = [index for group in missing for index in group.indices]
         if self._shape is None:
             sample = indices[:: math.ceil(len(indices) / _SAMPLE)]
             nbytes = sum(self._make(index).nbytes for index in sample) / len(sample)
         else:
             nbytes = math.prod(self._shape)
-        needed, free = nbytes * len(indices), shutil.disk_usage(self._folder).free
+        needed = math.ceil(nbytes * len(indices))
+        free = max(0, shutil.disk_usage(place).free - besides)
         if needed + _SPARE_BYTES > free:
             raise no_room(
                 f"the {len(indices):,} decoded images of split {self._raw.name} need about "
                 f"{needed / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free in {self._folder}"
             )
+        return needed
+
+
+def _key(rows: NDArray[np.int64] | None) -> bytes | None:
+    return None if rows is None else rows.tobytes()

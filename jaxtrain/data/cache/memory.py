@@ -33,6 +33,10 @@ class Images(Protocol):
         """One image if it is kept."""
         ...
 
+    def check_room(self, rows: NDArray[np.int64] | None, besides: int) -> int:
+        """Refuses what there is no room for; as `Split.check_room`."""
+        ...
+
     def prepare(self, progress: Progress, rows: NDArray[np.int64] | None) -> None:
         """Does ahead what can be done ahead; as `Split.prepare`."""
         ...
@@ -50,6 +54,10 @@ def memory_limit() -> int:
 
 
 class _AtFirstUse:
+    def check_room(self, rows: NDArray[np.int64] | None, besides: int) -> int:
+        """None is needed on disk."""
+        return 0
+
     def prepare(self, progress: Progress, rows: NDArray[np.int64] | None) -> None:
         """Nothing: what is read first takes no longer for it."""
 
