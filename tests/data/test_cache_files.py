@@ -1,6 +1,7 @@
 """Image files through all caches: the same batches, whatever was kept."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -94,6 +95,36 @@ def test_a_changed_file_is_seen(folder):
     assert changed.sum() == 1
     expected = crops.center(decode(victim.read_bytes(), 3), (24, 24), 1.0)
     assert np.array_equal(again.train.images[changed][0], expected)
+
+
+def test_folders_that_differ_in_content_alone_share_no_images(tmp_path):
+    def written(name, number):
+        """A folder whose files have the same names, sizes and times for all numbers."""
+        for index in range(COUNT):
+            path = tmp_path / name / "train" / "ab"[index % 2] / f"{index}.bmp"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full((24, 24, 3), number + index, np.uint8)).save(path)
+            os.utime(path, (1e9, 1e9))
+        return tmp_path / name
+
+    def images(folder):
+        dataset = opened(folder, "disk", crop="center", eval_split="train")
+        dataset.prepare(silent)
+        return dataset.train.images
+
+    def kept():
+        return sorted(path.name for path in (tmp_path / "cache").iterdir())
+
+    first, second = written("first", 0), written("second", 100)
+    before = images(first)
+    of_first = kept()
+    assert np.array_equal(images(second), before + 100)
+    assert np.array_equal(images(first), before)
+    of_both = kept()
+    assert len(of_both) == 2 * len(of_first)
+    shutil.copytree(first, tmp_path / "copy")
+    assert np.array_equal(images(tmp_path / "copy"), before)
+    assert kept() == of_both  # a copy is the same
 
 
 def test_only_what_was_decoded_as_a_whole_is_decoded_in_part(folder, monkeypatch):
