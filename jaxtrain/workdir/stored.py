@@ -41,17 +41,24 @@ def read_run(path: AnyPath | str) -> StoredRun:
     """Reads a run's folder without writing or locking anything.
 
     Raises:
-        UsageError: there is no run, or its files are damaged.
+        UsageError: there is no run, or its files are damaged or may not be read.
     """
     path = place(path)
-    with explained(path):
-        if not path.exists():
-            raise UsageError(f"workdir {path} does not exist; {_suggestion(path)}")
-        if not path.is_dir():
-            raise UsageError(f"workdir {path} is a file; name the folder of a run")
-        if not (path / CONFIG).is_file():
-            raise UsageError(f"{path} is not the folder of a run: no {CONFIG}; {_suggestion(path)}")
-        return StoredRun(path, load_json(path / CONFIG))
+    try:
+        with explained(path):
+            if not path.exists():
+                raise UsageError(f"workdir {path} does not exist; {_suggestion(path)}")
+            if not path.is_dir():
+                raise UsageError(f"workdir {path} is a file; name the folder of a run")
+            if not (path / CONFIG).is_file():
+                raise UsageError(
+                    f"{path} is not the folder of a run: no {CONFIG}; {_suggestion(path)}"
+                )
+            return StoredRun(path, load_json(path / CONFIG))
+    except PermissionError as error:
+        raise UsageError(
+            f"workdir {path} cannot be read: {error.strerror}; make it readable"
+        ) from error
 
 
 def try_write_eval(path: AnyPath, name: str, value: Any) -> str | None:

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from helpers import open_run
@@ -47,6 +48,15 @@ def test_reads_a_read_only_run_and_writes_nothing(run, read_only):
         assert str(run) in warning
         assert "\n" not in warning
     assert sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*")) == before
+
+
+def test_a_run_that_may_not_be_read_is_named(run, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    with pytest.raises(UsageError, match=r"0123abcd cannot be read: Permission denied; make it"):
+        read_run(run)
 
 
 def test_an_absent_run_is_answered_with_near_ones(run, open_place, monkeypatch):
