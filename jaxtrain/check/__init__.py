@@ -58,6 +58,8 @@ def check(request: CheckRequest) -> tuple[str, int]:
         failed = failed or bad
     if run is not None and failed is None:
         failed = _try_out(run, request, report, lines)
+    elif request.preview is not None:
+        lines.append(field("preview", f"{request.preview} is not drawn: the run would fail"))
     if failed is not None:
         report["verdict"] = _failed(one_line(failed), download=config.data.download)
     report["ok"] = failed is None

@@ -12,6 +12,10 @@ from jaxtrain.data.own.found import SPLIT_NAMES, Found, Listed, identity, normal
 from jaxtrain.errors import UsageError
 
 _NAMED: Final = 5  # names in a message
+# Images of kinds that are not read.
+_NOT_READ: Final = frozenset(
+    {".arw", ".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".svg"}
+)
 
 
 def find_images(root: Path) -> Found:
@@ -54,11 +58,13 @@ class _Notes:
 
     def all(self) -> list[str]:
         lines = list(self.lines)
-        if self.no_images:
-            counts = ", ".join(
-                f"{count:,} {suffix}" for suffix, count in sorted(self.no_images.items())
-            )
-            lines.append(f"left out: {counts}, no images by their names")
+        for what, suffixes in (
+            ("no images by their names", set(self.no_images) - _NOT_READ),
+            ("which are not read; convert them to JPEG or PNG", _NOT_READ & set(self.no_images)),
+        ):
+            counts = [f"{self.no_images[suffix]:,} {suffix}" for suffix in sorted(suffixes)]
+            if counts:
+                lines.append(f"left out: {', '.join(counts)}, {what}")
         if self.loose:
             lines.append(f"left out: {self.loose:,} images in no class's folder")
         return lines

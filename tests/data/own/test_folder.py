@@ -61,6 +61,14 @@ def test_other_files_are_counted_by_suffix(tmp_path):
     ]
 
 
+def test_kinds_that_are_not_read_are_told_apart(tmp_path):
+    fill(tmp_path, "a/1.jpg", "a/2.HEIC", "b/3.txt")
+    assert list(find_images(tmp_path).notes)[-2:] == [
+        "left out: 1 .txt, no images by their names",
+        "left out: 1 .heic, which are not read; convert them to JPEG or PNG",
+    ]
+
+
 def test_an_empty_folder_is_no_class(tmp_path):
     fill(tmp_path, "a/1.jpg", "b/x.txt")
     (tmp_path / "c").mkdir()
