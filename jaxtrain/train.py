@@ -310,7 +310,10 @@ def _restore_or_create(
     directory = opened.checkpoints_dir
     state = checkpoint.restore_newest(directory, run.abstract, reporter.message)
     if state is None:
-        for note in run.check_given():
+        notes = run.check_given()
+        if run.config.model.init_from is not None:
+            notes = (f"from {run.config.model.init_from}", *notes)
+        for note in notes:
             reporter.message(f"weights  {note}")
         return run.create_state(), Record()
     meta = checkpoint.read_meta(directory, int(state.step))

@@ -7,6 +7,14 @@ import numpy as np
 import pytest
 from e2e.command import Command, error, read_arrays, read_metrics, saved_steps
 
+MODULE = """
+import flax.linen as nn
+
+class Squaring(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(2)(x + 0.0 * (x * x))
+"""
 RECIPE = """
 from jaxtrain.config import base_config
 
@@ -14,7 +22,7 @@ def get_config():
     config = base_config()
     config.data.source = "arrays"
     config.data.path = "numbers.npz"
-    config.model.mlp.hidden_sizes = (8,)
+    config.model.name = "squaring:Squaring"
     config.train.batch_size = 16
     config.train.steps = 24
     config.report.every_steps = 4
@@ -23,8 +31,8 @@ def get_config():
     return config
 """
 EXAMPLES = 96
-# Finite, but what the first layer makes of it is not; it is in one batch of each epoch of 6.
-TOO_LARGE = 3e38
+# Finite, but its square is not; it is in one batch of each epoch of 6.
+TOO_LARGE = 1e30
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +40,7 @@ def command(new_command: Callable[[], Command]) -> Command:
     """A command beside the data."""
     command = new_command()
     (command.folder / "numbers.py").write_text(RECIPE)
+    (command.folder / "squaring.py").write_text(MODULE)
     random = np.random.RandomState(0)
     labels = random.randint(0, 2, EXAMPLES + 20)
     features = np.float32(random.randn(EXAMPLES + 20, 5) + labels[:, None])

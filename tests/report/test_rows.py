@@ -271,7 +271,7 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
-    left = tmp_path / f".rows.csv.{platform.node()}.{2**22 + 1}.tmp"
+    left = tmp_path / f".rows.csv.{platform.node()}.{2**22 + 1}.0123abcd.tmp"
     left.write_text("half")
     with open_rows(tmp_path / "rows.csv", top_k=1) as rows:
         rows.write(Row(path="a", classes=("b",), probabilities=(0.5,)))
