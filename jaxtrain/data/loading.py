@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from jaxtrain.data.sampler import SampledBatches
 from jaxtrain.data.split import Split
+from jaxtrain.data.threads import reuse_freed_memory
 from jaxtrain.errors import DataError
 
 Array = Any  # NumPy's here; JAX's once a batch is on the device
@@ -70,6 +71,7 @@ def load(
     # Its import costs a second, and data that lies on the device does without.
     import grain  # noqa: PLC0415
 
+    reuse_freed_memory()
     # Thread k reads items start + k, start + k + threads, ... Grain's own pool of threads is not
     # used: Python waits for such a pool when the process ends, for ever if a read hangs.
     reader = _Reader(split, index_batches, rows)
