@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -24,7 +25,9 @@ HEIGHT, WIDTH = 375, 500
 QUALITY = 90
 SCENES = 64
 COPIES = 16  # of each scene, in files of their own
-BATCHES = 16  # of a round: as many images as there are files
+BATCHES = 16  # of the first rounds: as many images as there are files
+BATCH = 64
+SECONDS = 1.0  # that a round takes: threads that were idle share a core for a tenth of one
 OURS = ("none", "memory", "disk")  # data.cache
 LOADERS = pathlib.Path(__file__).with_name("image_loaders.py")
 
@@ -106,7 +109,7 @@ class Loader:
 
 
 def main() -> None:
-    """Measures all loaders in turns; the first round, in which caches are filled, counts not."""
+    """Measures all loaders in turns, after two rounds that fill caches and tell how fast it is."""
     rounds, torch_python = int(sys.argv[1]), sys.argv[2]
     pythons = dict.fromkeys(OURS, sys.executable)
     if importlib.util.find_spec("tensorflow") is not None:
@@ -122,10 +125,15 @@ def main() -> None:
                 loaders[name] = Loader(python, name, folder)
                 stack.callback(loaders[name].close)
                 loaders[name].measure(BATCHES)
+            speeds = {
+                name: loader.measure(BATCHES)["images_per_second"]
+                for name, loader in loaders.items()
+            }
+            batches = {name: math.ceil(SECONDS * speed / BATCH) for name, speed in speeds.items()}
             measured: dict[str, list[dict[str, Any]]] = {name: [] for name in loaders}
             for _ in range(rounds):
                 for name, loader in loaders.items():
-                    measured[name].append(loader.measure(BATCHES))
+                    measured[name].append(loader.measure(batches[name]))
     print(json.dumps({"mean_bytes": mean_bytes, "measured": measured}))
 
 
