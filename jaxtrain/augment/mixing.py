@@ -79,15 +79,8 @@ class Mixing(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Mixup(Mixing):
-    """Adds two images by their shares (Zhang et al., "mixup: Beyond ...", 2018).
-
-    Attributes:
-        alpha: of the share's distribution, Beta(alpha, alpha); 0 mixes nothing.
-        p: share of the pairs that are mixed.
-    """
-
-    alpha: float = 0.2
+class _OfOneKind(Mixing):
+    alpha: float
     p: float = 1.0
 
     def __post_init__(self) -> None:
@@ -99,6 +92,19 @@ class Mixup(Mixing):
         """As `Mixing`."""
         return not self.alpha or not self.p
 
+
+@dataclasses.dataclass(frozen=True)
+class Mixup(_OfOneKind):
+    """Adds two images by their shares (Zhang et al., "mixup: Beyond ...", 2018).
+
+    Attributes:
+        alpha: of the share's distribution, Beta(alpha, alpha); 0 mixes nothing.
+        p: share of the pairs that are mixed.
+    """
+
+    alpha: float = 0.2
+    p: float = 1.0
+
     def weights(
         self, draws: jax.Array, image_shape: tuple[int, ...]
     ) -> tuple[jax.Array, jax.Array]:
@@ -108,7 +114,7 @@ class Mixup(Mixing):
 
 
 @dataclasses.dataclass(frozen=True)
-class Cutmix(Mixing):
+class Cutmix(_OfOneKind):
     """Pastes a rectangle of another image (Yun et al., "CutMix: ...", 2019).
 
     It has the image's shape, and its middle is any pixel with the same chance; it may overhang, and
@@ -122,15 +128,6 @@ class Cutmix(Mixing):
 
     alpha: float = 1.0
     p: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_alpha("alpha", self.alpha, may_be_zero=True)
-        _check_share("p", self.p)
-
-    @property
-    def idle(self) -> bool:
-        """As `Mixing`."""
-        return not self.alpha or not self.p
 
     def weights(
         self, draws: jax.Array, image_shape: tuple[int, ...]

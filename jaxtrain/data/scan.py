@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping
-from concurrent import futures
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from jaxtrain.data.own.known import DIGEST_BYTES
 from jaxtrain.data.own.scan import DECODE
 from jaxtrain.data.sources import Source, open_source
 from jaxtrain.data.split import Progress, RawSplit, Split
-from jaxtrain.data.threads import usable_cpus
+from jaxtrain.data.threads import workers
 from jaxtrain.errors import DataError
 
 _CHUNK: Final = 16
@@ -120,13 +119,10 @@ def _read(source: Source, name: str, progress: Progress) -> list[Example]:
         return [one(index) for index in range(start, min(start + _CHUNK, split.size))]
 
     examples: list[Example] = []
-    pool = futures.ThreadPoolExecutor(usable_cpus())
-    try:
+    with workers() as pool:
         for chunk in pool.map(some, range(0, split.size, _CHUNK)):
             examples += chunk
             progress(DECODE, len(examples), split.size)
-    finally:
-        pool.shutdown(cancel_futures=True)
     return examples
 
 

@@ -6,14 +6,13 @@ import math
 import types
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent import futures
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.data import examples
-from jaxtrain.data.threads import usable_cpus
+from jaxtrain.data.threads import workers
 
 # Takes what is done before training can begin, as in "decode", how much of it, and of how much.
 Progress = Callable[[str, int, int], None]
@@ -138,7 +137,7 @@ def in_threads(work: Callable[[NDArray[np.int64]], None], size: int) -> None:
     """
     indices = np.arange(size, dtype=np.int64)
     chunks = [indices[start : start + _CHUNK] for start in range(0, size, _CHUNK)]
-    with futures.ThreadPoolExecutor(usable_cpus()) as pool:
+    with workers() as pool:
         for _ in pool.map(work, chunks):
             pass
 

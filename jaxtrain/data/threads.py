@@ -1,8 +1,11 @@
 """How many threads to work in, and how they share the process's memory."""
 
+import contextlib
 import ctypes
 import functools
 import os
+from collections.abc import Iterator
+from concurrent import futures
 from typing import Final
 
 _MOST_READERS: Final = 16  # each reads a batch of its own, which is held in memory
@@ -18,6 +21,16 @@ _LARGEST_FROM_HEAP: Final = 2**25
 def usable_cpus() -> int:
     """CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def workers(threads: int | None = None) -> Iterator[futures.Executor]:
+    """A pool of threads, one for each CPU unless said; leaving it drops what has not begun."""
+    pool = futures.ThreadPoolExecutor(threads or usable_cpus())
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def readers(asked: int | None) -> int:

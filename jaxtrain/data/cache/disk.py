@@ -24,7 +24,7 @@ from jaxtrain.data.cache.memory import Make
 from jaxtrain.data.cache.place import existing, no_room, unusable
 from jaxtrain.data.descriptors import open_files
 from jaxtrain.data.split import Identity, Progress, RawSplit
-from jaxtrain.data.threads import usable_cpus
+from jaxtrain.data.threads import workers
 
 # Images of a chunk, about: few enough that a new file costs little, and that all threads have work.
 _CHUNK: Final = 128
@@ -210,13 +210,12 @@ class Disk:
             if not self._open(group):
                 raise OSError(errno.EIO, "what was written cannot be read", str(group.path))
 
-        with futures.ThreadPoolExecutor(usable_cpus()) as pool:
+        with workers() as pool:
             try:
                 for _ in pool.map(build, missing):
                     pass
             finally:
                 stopped.set()
-                pool.shutdown(cancel_futures=True)
 
     def _room_for(self, missing: list[_Group], place: Path, besides: int) -> int:
         """Bytes of the images of some groups, if a disk has as many besides others."""

@@ -8,10 +8,9 @@ from typing import Final
 
 from jaxtrain.data.decode import SUFFIXES
 from jaxtrain.data.listing import files_in, suffix_of
-from jaxtrain.data.own.found import SPLIT_NAMES, Found, Listed, identity, normal
+from jaxtrain.data.own.found import SPLIT_NAMES, Found, Listed, identity, normal, some
 from jaxtrain.errors import UsageError
 
-_NAMED: Final = 5  # names in a message
 # Images of kinds that are not read.
 _NOT_READ: Final = frozenset(
     {".arw", ".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".svg"}
@@ -41,7 +40,7 @@ def find_images(root: Path) -> Found:
         splits = {split: _listed(root, top, notes) for split, top in tops.items()}
         others = sorted(set(names) - set(tops.values()))
         if others:
-            notes.lines.append(f"left out: {_some(others)} beside the folders of splits")
+            notes.lines.append(f"left out: {some(others)} beside the folders of splits")
     if not any(listed.paths for listed in splits.values()):
         raise _no_images(root, names, notes)
     splits = {split: listed for split, listed in splits.items() if listed.paths}
@@ -140,7 +139,7 @@ def _listed(root: Path, top: str, notes: _Notes) -> Listed:
         if len(found) == before:
             empty.append(os.path.join(top, folder))
     if empty:
-        notes.lines.append(f"no class: {_some(empty)}, without images")
+        notes.lines.append(f"no class: {some(empty)}, without images")
     found.sort()
     return Listed([path for _, path, _ in found], [name for _, _, name in found])
 
@@ -163,10 +162,5 @@ def _no_images(root: Path, names: list[str], notes: _Notes) -> UsageError:
             "into one folder a class, or list them with labels in a CSV file for data.source=csv"
         )
     suffixes = " ".join(sorted(SUFFIXES))
-    there = f"its folders: {_some(names)}" if names else "it has no folders"
+    there = f"its folders: {some(names)}" if names else "it has no folders"
     return UsageError(f"data.path={root} has no images ({suffixes}) in folders; {there}")
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -3,14 +3,13 @@
 import hashlib
 import os
 from collections.abc import Sequence
-from concurrent import futures
 from typing import Final
 
 from jaxtrain.data.decode import decode
 from jaxtrain.data.listing import content_of
 from jaxtrain.data.own.known import DIGEST_BYTES, Known, Result, Seen, state_of
 from jaxtrain.data.split import Progress
-from jaxtrain.data.threads import usable_cpus
+from jaxtrain.data.threads import workers
 from jaxtrain.errors import DataError
 
 _CHUNK: Final = 16
@@ -37,19 +36,18 @@ def look_at(
     """
     what = DECODE if decoded else READ
     chunks = [paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK)]
-    pool = futures.ThreadPoolExecutor(usable_cpus())
     results: list[Result] = []
 
     def some(chunk: Sequence[str]) -> list[Result]:
         return [_one(known, path, decoded=decoded) for path in chunk]
 
     try:
-        for found in pool.map(some, chunks):
-            results += found
-            known.keep_now_and_then()
-            progress(what, len(results), len(paths))
+        with workers() as pool:
+            for found in pool.map(some, chunks):
+                results += found
+                known.keep_now_and_then()
+                progress(what, len(results), len(paths))
     finally:
-        pool.shutdown(cancel_futures=True)
         known.keep()
     return results
 

@@ -11,7 +11,7 @@ from jaxtrain.data.decode import rgb
 from jaxtrain.data.own import cut
 from jaxtrain.data.own.files import FileSplit
 from jaxtrain.data.own.folder import find_images
-from jaxtrain.data.own.found import Found, Listed, identity, normal
+from jaxtrain.data.own.found import Found, Listed, identity, normal, some
 from jaxtrain.data.own.known import Known
 from jaxtrain.data.own.scan import look_at
 from jaxtrain.data.own.table import read_table
@@ -175,7 +175,7 @@ class FileSource:
             there = set(listed.labels)
             missing = [each for each in self.class_names or () if each not in there]
             if missing:
-                yield f"split {name} has no images of {_some(missing)}"
+                yield f"split {name} has no images of {some(missing, ' classes')}"
 
 
 def _with_val(splits: Mapping[str, Listed], share: float) -> Mapping[str, Listed]:
@@ -198,11 +198,6 @@ def _names_all(names: tuple[str, ...] | None, splits: Mapping[str, Listed]) -> b
     """Whether numbers are meant as names of classes, since `data.class_names` has them all."""
     known = set(map(normal, names or ()))
     return names is not None and all(known.issuperset(each.labels) for each in splits.values())
-
-
-def _some(names: list[str], most: int = 5) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more classes" if more > 0 else "")
 
 
 def folder_source(config: DataConfig, progress: Progress) -> FileSource:

@@ -7,7 +7,6 @@ import json
 import threading
 import urllib.parse
 from collections.abc import Iterable
-from concurrent import futures
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.data.tfds.records import Scan, damaged, features, unreadable
+from jaxtrain.data.threads import workers
 from jaxtrain.errors import JaxtrainError, UsageError
 from jaxtrain.files import atomic_write_bytes, places_for
 
@@ -102,12 +102,11 @@ class Index:
     def _make(self, shards: list[Shard]) -> Indices:
         """Reads whole files and stores what was found, also if one of them cannot be used."""
         made: Indices = {}
-        pool = futures.ThreadPoolExecutor(_THREADS)
         try:
-            for shard, index in zip(shards, pool.map(self._make_one, shards), strict=True):
-                made[shard.path.name] = index
+            with workers(_THREADS) as pool:
+                for shard, index in zip(shards, pool.map(self._make_one, shards), strict=True):
+                    made[shard.path.name] = index
         finally:
-            pool.shutdown(cancel_futures=True)
             if made:
                 self._store(made)
         return made
