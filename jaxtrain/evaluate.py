@@ -1,22 +1,20 @@
 """`jaxtrain eval`: a run's checkpoint scored on one split, every example once."""
 
 import contextlib
-import functools
 import io
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxtrain import data, evaluation, hardest, predictor, provenance, workdir
+from jaxtrain import data, hardest, predictor, provenance, scored, workdir
 from jaxtrain.config import Config, EvalRequest, apply_overrides, difference
 from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.errors import UsageError
-from jaxtrain.evaluation import Evaluator, Results, place_of
+from jaxtrain.evaluation import Results, place_of
 from jaxtrain.parallel.mesh import check_processes, within_memory
 from jaxtrain.parallel.processes import peers
 from jaxtrain.parallel.processes.peers import Peers
@@ -81,36 +79,38 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
         console.message(f"evaluating {_what(model)} on {split.size:,} examples of {split.name!r}")
         with within_memory():
             task = _task(request, model)
-            results, metrics, norms = _results(model, split, config, task, console)
+            scores = scored.score(model, split, config, task, console)
             found = None
             if request.hardest is not None:
-                found = hardest.find(results, request.hardest, request.by, norms)
-        console.evaluation(model.step, split.name, metrics)
+                found = hardest.find(scores.results, request.hardest, request.by, scores.norms)
+        for metrics in scores.shown:
+            console.evaluation(model.step, split.name, metrics)
         if request.has_other_data:
             _say_other_data(split, request, config, console)
         result = {
             "status": "evaluated",
             "step": model.step,
-            "eval": {"split": split.name, **metrics, **_weights(model)},
+            "eval": {"split": split.name, **scores.metrics, **_weights(model)},
+            **scores.replicas,
             "seconds": round(time.perf_counter() - began, 3),
             "workdir": str(stored.path),
         }
         if isinstance(model, Exported):
             result["exported"] = str(model.path)
         if everybody.is_first:
-            name = _name(model, split, request, metrics)
+            name = _name(model, split, request, scores.metrics)
             if found is not None:
                 contents = hardest.files(found, split, model.class_names, _what(model))
                 kept = _keep_hardest(stored, f"{name}-hardest-{found.by}", contents, console)
                 result["hardest"] = {"by": found.by, "count": len(found.indices), **kept}
-            full = {**result, "classes": _by_class(model, split, results)}
+            full = {**result, "classes": _by_class(model, split, scores.results)}
             full["data"] = {"source": config.data.source, "fingerprint": split.fingerprint}
             warning = foreign and f"not kept in {stored.path}: {foreign}"
             warning = warning or workdir.try_write_eval(stored.path, f"{name}.json", full)
             if warning is not None:
                 console.message(warning)
             if request.predictions is not None:
-                _write_predictions(request.predictions, model, split, results)
+                _write_predictions(request.predictions, model, split, scores.results)
     return result if everybody.is_first else None
 
 
@@ -182,6 +182,8 @@ def _name(
         name += f"-{model.description.format}" + (f"-{quantize}" if quantize else "")
     elif model.weights == "raw":
         name += "-raw"
+    if isinstance(model, Restored) and "train.export_replica" in request.overrides:
+        name += f"-replica{model.replica}"
     if "flip_average" in metrics:
         name += "-flip"
     if request.has_other_data:
@@ -223,49 +225,6 @@ def _task(request: EvalRequest, model: Predictor) -> Task:
             f"--top_k={request.top_k} is more than the model's {len(model.class_names)} classes"
         )
     return with_ranking(CLASSIFICATION, request.top_k)
-
-
-def _results(
-    model: Restored | Exported, split: data.Split, config: Config, task: Task, console: Console
-) -> tuple[Results, dict[str, Any], Callable[[NDArray[np.int64]], NDArray[np.float32]] | None]:
-    """The exact pass, per example and summed up; and what gives norms of gradients, if any does."""
-    norms = None
-    tick = functools.partial(console.batches, "evaluate")
-    console.pause("evaluate")
-    flip_average = config.eval.flip_average
-    if isinstance(model, Exported):
-        evaluation.check_flip(split, flip_average=flip_average)
-        logits = evaluation.flip_averaged(model.logits) if flip_average else model.logits
-        results = evaluation.score(logits, task, split, config.eval.batch_size, tick)
-    else:
-        evaluator = Evaluator(
-            model=model.model,
-            normalise=model.normalise,
-            task=task,
-            split=split,
-            config=config.data,
-            batch_size=config.eval.batch_size,
-            mesh=model.mesh,
-            variables=model.abstract,
-            flip_average=flip_average,
-        )
-        counted = evaluator.results(model.variables, tick)
-        assert counted is not None, "nobody can ask it to stop"
-        results = counted
-        norms = functools.partial(_norms, evaluator, model.variables, console)
-    console.unpause()
-    return results, evaluation.summary(task, split, results, flip_average=flip_average), norms
-
-
-def _norms(
-    evaluator: Evaluator, variables: Any, console: Console, indices: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """Those of some examples' gradients."""
-    console.pause("gradients")
-    tick = functools.partial(console.batches, "gradients")
-    norms = evaluator.gradient_norms(variables, indices, tick)
-    console.unpause()
-    return norms
 
 
 def _write_predictions(path: Path, model: Predictor, split: data.Split, results: Results) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import jax
@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from jaxtrain import data
+from jaxtrain.config import Variant
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.errors import NonFiniteError, UsageError
@@ -20,6 +21,7 @@ from jaxtrain.models import Model
 from jaxtrain.parallel.compile import Compiled, Sent
 from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.mesh import AnyMesh, pad_rows
+from jaxtrain.replicas import of_each
 from jaxtrain.step import Normalise, eval_step
 from jaxtrain.tasks import Outputs, Task
 
@@ -48,6 +50,8 @@ class Evaluator:
         batch_size: int,
         mesh: Mesh,
         variables: Any,
+        models: int | None = None,
+        unroll: bool = False,
         flip_average: bool = False,
     ) -> None:
         """Compiles the pass.
@@ -61,7 +65,9 @@ class Evaluator:
             batch_size: rows of a batch over all devices; raised to a multiple of the devices, and
                 lowered to what the split needs.
             mesh: the devices.
-            variables: abstract `TrainState.model`.
+            variables: abstract, parameters and collections.
+            models: of how many models those are, as of `replicas`; None: of one.
+            unroll: as of `Replicas`.
             flip_average: see `eval_step`.
 
         Raises:
@@ -71,12 +77,14 @@ class Evaluator:
         self.split = split
         self._flip_average = flip_average
         self._task = task
-        self._abstract = variables
         self._mesh = mesh
         rows = batch_rows(batch_size, split.size, mesh)
         self._indices = data.eval_indices(split.size, rows)
         self._feed = Feed(split, config, mesh)
+        self._models = models
         step = functools.partial(eval_step, model, normalise, task, flip_average=flip_average)
+        if models is not None:
+            step = functools.partial(of_each, step, count=models, unroll=unroll)
         self._step = self._feed.compile(step, variables, rows)
         self._norms = functools.partial(
             norms_step, model, normalise, task, mesh=mesh, flip_average=flip_average
@@ -87,16 +95,17 @@ class Evaluator:
         variables: Any,
         tick: Callable[[int, int], None],
         asked: Callable[[], bool] = lambda: False,
-    ) -> Results | None:
+    ) -> list[Results] | None:
         """The arrays of `Task.results` for every example, in data order, each `[examples]`.
 
         Args:
-            variables: `TrainState.model`.
+            variables: parameters and collections.
             tick: told how many of how many batches were sent.
             asked: whether this process was asked to stop.
 
         Returns:
-            None if a process was asked to stop while batches were left; then on all of them.
+            Those of each model, of one a list of one; None if a process was asked to stop while
+            batches were left, then on all of them.
         """
         kept = self._collected(self._step, variables, self._indices, tick, asked)
         if kept is None:
@@ -104,7 +113,9 @@ class Evaluator:
         counted = len(kept["correct"])
         if counted != self.split.size:
             raise RuntimeError(f"evaluation counted {counted} of {self.split.size} examples")
-        return kept
+        if self._models is None:
+            return [kept]
+        return [{name: of[:, k] for name, of in kept.items()} for k in range(self._models)]
 
     def gradient_norms(
         self, variables: Any, indices: NDArray[np.int64], tick: Callable[[int, int], None]
@@ -112,12 +123,15 @@ class Evaluator:
         """The norm of the gradient of each example's own loss, float32 `[n]`; see `norms_step`.
 
         Args:
-            variables: `TrainState.model`.
+            variables: parameters and collections, of one model.
             indices: which examples, `[n]`, 1 or more.
             tick: told how many of how many batches were sent.
         """
-        rows = norms_rows(self._abstract["params"], len(indices), self._mesh)
-        step = self._feed.compile(self._norms, self._abstract, rows)
+        abstract = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), variables
+        )
+        rows = norms_rows(abstract["params"], len(indices), self._mesh)
+        step = self._feed.compile(self._norms, abstract, rows)
         places = data.eval_indices(len(indices), rows)
         batches = np.where(places < 0, -1, indices[places])
         kept = self._collected(step, variables, batches, tick, lambda: False)
@@ -189,6 +203,33 @@ def summary(
     if flip_average:
         notes["flip_average"] = True
     return task.summary(results) | notes
+
+
+def summaries(
+    summarise: Callable[[Results], dict[str, Any]],
+    variants: Sequence[Variant],
+    every: Sequence[Results],
+) -> list[dict[str, Any]]:
+    """`summary` of each model of a run; in a sweep None for each number of one that diverged.
+
+    Args:
+        summarise: results to their summary.
+        variants: the models.
+        every: the results of each.
+
+    Raises:
+        NonFiniteError: as for `summary`, but in a sweep.
+    """
+    found = []
+    for variant, results in zip(variants, every, strict=True):
+        try:
+            found.append(summarise(results))
+        except NonFiniteError as error:
+            if not variant.is_of_sweep:
+                of = f"the model with {variant}: " if len(variants) > 1 else ""
+                raise NonFiniteError(f"{of}{error}") from error
+            found.append({"loss": None, "accuracy": None, "count": len(results["correct"])})
+    return found
 
 
 def flip_averaged(logits: Outputs) -> Outputs:
@@ -315,4 +356,6 @@ def _joined(parts: list[Results]) -> Results:
 
 def _unmasked(results: Results) -> Results:
     mask = results["mask"]
+    if mask.ndim > 1:  # of several models, for which it is the same
+        mask = mask[:, 0]
     return {name: values[mask] for name, values in results.items() if name != "mask"}

@@ -6,13 +6,15 @@ import time
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
+from numpy.typing import NDArray
 
 from jaxtrain import checkpoint, provenance, workdir
 from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.errors import NonFiniteError, Stopped
-from jaxtrain.evaluation import Evaluator
+from jaxtrain.evaluation import Evaluator, summaries
 from jaxtrain.parallel.stop import StopRequest
-from jaxtrain.report import BatchProgress, Reporter
+from jaxtrain.report import BatchProgress, Reporter, TrainReport, spreads, values_alone
 from jaxtrain.setup import Run
 from jaxtrain.state import TrainState, weights
 from jaxtrain.step import StepMetrics
@@ -25,11 +27,12 @@ class Record:
     """What a run knows of itself beside the weights; it travels in every checkpoint's meta.
 
     Attributes:
-        trained: the last training report.
-        evaluated: the evaluation of `evaluated_step`.
+        trained: the last training report, of the run's model.
+        evaluated: the evaluation of `evaluated_step`, likewise.
         evaluated_step: 0 before the first evaluation.
         best: the best evaluation so far, where `checkpoint.best_metric` asks for it.
         seconds: time spent on this run by earlier starts.
+        each: where it has several models, both of each, as `train` and `eval`.
         owes_evaluation: whether it was stopped in the evaluation of the step that is saved, which
             is to be done first when it goes on.
     """
@@ -39,6 +42,7 @@ class Record:
     evaluated_step: int = 0
     best: Best | None = None
     seconds: float = 0.0
+    each: dict[str, list[Metrics]] | None = None
     owes_evaluation: bool = False
 
 
@@ -94,33 +98,49 @@ class Session:
         """
         stops, bad_step = jax.device_get((sent.stops, sent.metrics.interval.bad_step))
         self.stopping = self.stopping or bool(stops)
-        self._check(int(bad_step))
+        self._check(np.atleast_1d(bad_step))
         if sent.reports:
             self.opened.check_held()
-            interval, learning_rate, skips = jax.device_get(sent.metrics)
-            trained = self.record.trained = interval.compute()
-            skipped = None if skips is None else int(skips.interval)
-            rate = float(learning_rate)
-            self.reporter.train(sent.steps[-1], **trained, learning_rate=rate, skipped=skipped)
+            each = [_report(one) for one in self.run.apart(jax.device_get(sent.metrics))]
+            means = [{"loss": one.loss, "accuracy": one.accuracy} for one in each]
+            self.record.trained = self._kept("train", means)
+            self.reporter.train(sent.steps[-1], *each)
 
-    def _check(self, bad_step: int) -> None:
+    @property
+    def evaluated(self) -> list[Metrics]:
+        """The numbers of the last evaluation, of each model."""
+        record = self.record
+        return [record.evaluated or {}] if record.each is None else record.each["eval"]
+
+    def _kept(self, what: str, each: list[Metrics]) -> Metrics:
+        """Keeps the numbers of all models in the record; returns those of the run's."""
+        if len(each) > 1:
+            self.record.each = {**(self.record.each or {}), what: each}
+        return each[self.run.config.train.export_replica]
+
+    def _check(self, bad_steps: NDArray[np.int32]) -> None:
         """Ends the run if there was a step with a loss that is not finite, and not to be skipped.
+
+        Args:
+            bad_steps: for each model the first such step; 0 if there was none.
 
         Raises:
             NonFiniteError: names it.
         """
-        if not bad_step:
+        if not bad_steps.any():
             return
         self.checkpoints.wait()  # or the step that is being written would not be named
         steps = checkpoint.list_steps(self.checkpoints.directory)
-        config = self.run.config
+        model = int(bad_steps.nonzero()[0][0])
+        config = self.run.variants[model].config
         limit = config.optimizer.skip_nonfinite
         gradient = " or a gradient" if config.model.dtype == "float16" or limit else ""
+        of = f" of the model with {self.run.variants[model]}" if len(bad_steps) > 1 else ""
         after = f", after {limit} skipped in a row" if limit else ""
         kept = f"the last checkpoint is step {steps[-1]}" if steps else "nothing was saved yet"
         raise NonFiniteError(
-            f"the loss{gradient} is NaN or infinite at step {bad_step}{after}; {kept}; lower "
-            f"optimizer.learning_rate={config.optimizer.learning_rate:g} "
+            f"the loss{gradient}{of} is NaN or infinite at step {bad_steps[model]}{after}; {kept}; "
+            f"lower optimizer.learning_rate={config.optimizer.learning_rate:g} "
             "or set optimizer.clip_norm"
         )
 
@@ -134,40 +154,52 @@ class Session:
         """
         step = int(state.step)
         with self.reporter.paused("evaluate") as tick:
-            metrics = self._metrics(state, tick)
+            each = self._metrics(state, tick)
         record = self.record
-        record.owes_evaluation = metrics is None
-        if metrics is None:
+        record.owes_evaluation = each is None
+        if each is None:
             self.stopping = True
             return False
-        self.reporter.eval(step, self.evaluator.split.name, metrics)
-        record.evaluated, record.evaluated_step = metrics, step
+        self.reporter.eval(step, self.evaluator.split.name, *each)
+        metrics = record.evaluated = self._kept("eval", each)
+        record.evaluated_step = step
         name = self.run.config.checkpoint.best_metric
-        if name is None or (record.best is not None and not record.best.beaten_by(metrics[name])):
+        if name is None or metrics[name] is None:
+            return False
+        if record.best is not None and not record.best.beaten_by(metrics[name]):
             return False
         record.best = Best(step, name, metrics[name])
         return True
 
-    def _metrics(self, state: TrainState, tick: BatchProgress) -> Metrics | None:
+    def _metrics(self, state: TrainState, tick: BatchProgress) -> list[Metrics] | None:
         """The numbers of the weights that count; and beside them those of the others, if any.
 
         Returns:
-            None if it is to stop before the end.
+            Those of each model; None if it is to stop before the end.
         """
         model, which = state.model, self.run.config.eval.weights
-        metrics = self._metrics_of(weights(model, which), tick)
-        if "ema" not in model or metrics is None:
-            return metrics
+        each = self._metrics_of(weights(model, which), tick)
+        if "ema" not in model or each is None:
+            return each
         which, other = ("raw", "ema") if which == "raw" else ("ema", "raw")
         beside = self._metrics_of(weights(model, other), tick)
         if beside is None:
             return None
-        named = {f"{other}_{name}": beside[name] for name in ("loss", "accuracy")}
-        return {**metrics, "weights": which, **named}
+        return [
+            {
+                **metrics,
+                "weights": which,
+                f"{other}_loss": others["loss"],
+                f"{other}_accuracy": others["accuracy"],
+            }
+            for metrics, others in zip(each, beside, strict=True)
+        ]
 
-    def _metrics_of(self, variables: Any, tick: BatchProgress) -> Metrics | None:
-        results = self.evaluator.results(variables, tick, lambda: self.stop.requested)
-        return None if results is None else self.evaluator.summary(results)
+    def _metrics_of(self, variables: Any, tick: BatchProgress) -> list[Metrics] | None:
+        every = self.evaluator.results(variables, tick, lambda: self.stop.requested)
+        if every is None:
+            return None
+        return summaries(self.evaluator.summary, self.run.variants, every)
 
     def save(self, state: TrainState, *, overwrite: bool = False) -> None:
         """Starts to save the state, with everything that the run knows of itself.
@@ -215,14 +247,42 @@ class Session:
 
     def result(self, state: TrainState) -> Metrics:
         """The content of `result.json`."""
-        best = self.record.best
-        skips = state.skips
+        record = self.record
+        best = record.best
+        skips = self._skips(state)
         return {
             "status": "finished",
             "step": int(state.step),
-            "train": self.record.trained,
-            "eval": {"split": self.evaluator.split.name, **(self.record.evaluated or {})},
+            "train": record.trained,
+            "eval": {"split": self.evaluator.split.name, **(record.evaluated or {})},
             "best": None if best is None else dataclasses.asdict(best),
-            **({} if skips is None else {"skipped": int(skips.total)}),
+            **({} if skips is None else {"skipped": skips[self.run.config.train.export_replica]}),
+            **({} if record.each is None else {"replicas": self._replicas(record.each, skips)}),
             "seconds": round(self.seconds, 3),
         }
+
+    def _skips(self, state: TrainState) -> list[int] | None:
+        """How many updates of each model were skipped; None where none ever is."""
+        if state.skips is None:
+            return None
+        totals: list[int] = np.atleast_1d(jax.device_get(state.skips.total)).tolist()
+        return totals
+
+    def _replicas(self, each: dict[str, list[Metrics]], skips: list[int] | None) -> Metrics:
+        """The numbers of all models: in a sweep the values alone, as their mean says nothing."""
+        variants = self.run.variants
+        found: dict[str, Any] = {what: spreads(metrics) for what, metrics in each.items()}
+        if variants[0].is_of_sweep:
+            found = {what: values_alone(numbers) for what, numbers in found.items()}
+        if skips is not None:
+            found["skipped"] = {"values": skips}
+        return {variants[0].key: [variant.value for variant in variants], **found}
+
+
+def _report(metrics: StepMetrics) -> TrainReport:
+    """What one model's metrics of a reported step say."""
+    return TrainReport(
+        **metrics.interval.compute(),
+        learning_rate=float(metrics.learning_rate),
+        skipped=None if metrics.skips is None else int(metrics.skips.interval),
+    )

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxtrain import checkpoint, models, state
-from jaxtrain.config import Config, from_dict
+from jaxtrain.config import Config, Variant, from_dict, variants
 from jaxtrain.data import Statistics
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.files import AnyPath
 from jaxtrain.models import Model
+from jaxtrain.replicas import together
 from jaxtrain.step import Normalise, normalisation
 
 
@@ -25,6 +26,7 @@ class StoredModel:
         normalise: what it sees of an example.
         model: the network.
         abstract: shapes and dtypes of its parameters and collections.
+        variants: the models whose weights are there together, one or more.
     """
 
     config: Config
@@ -33,11 +35,35 @@ class StoredModel:
     normalise: Normalise
     model: Model
     abstract: dict[str, Any]
+    variants: tuple[Variant, ...]
 
     def item(self, variables: Any) -> dict[str, Any]:
-        """The checkpoint's item `model`, of parameters and collections like `variables`."""
-        averages = self.config.train.ema_decay is not None
-        return {**variables, "ema": variables} if averages else variables
+        """The checkpoint's item `model`, of parameters and collections like `variables`, of one."""
+        averages = self.variants[0].config.train.ema_decay is not None
+        one = {**variables, "ema": variables} if averages else variables
+        return one if self.count == 1 else together(one, self.count)
+
+    def number(self, asked: int | None) -> int:
+        """Which of several models one means, counted from 0.
+
+        Args:
+            asked: the one; None: the one that is the run's.
+
+        Raises:
+            UsageError: there is no such model.
+        """
+        number, count = self.config.train.export_replica if asked is None else asked, self.count
+        if number >= count:
+            raise UsageError(
+                f"train.export_replica={number} must be below {count}, the number of the run's "
+                "models"
+            )
+        return number
+
+    @property
+    def count(self) -> int:
+        """How many models there are."""
+        return len(self.variants)
 
 
 def describe(directory: AnyPath, step: int) -> StoredModel:
@@ -64,7 +90,8 @@ def describe(directory: AnyPath, step: int) -> StoredModel:
         ) from error
     model = models.build(config.model, len(class_names))
     abstract = state.abstract_model(model, image_shape, len(class_names))
-    return StoredModel(config, class_names, image_shape, normalise, model, abstract)
+    every = variants(config)
+    return StoredModel(config, class_names, image_shape, normalise, model, abstract, every)
 
 
 def _shape(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -1,7 +1,6 @@
 """`jaxtrain train`: the whole run, from a request to its result."""
 
 import contextlib
-import functools
 import json
 import math
 import shlex
@@ -15,7 +14,7 @@ import jax
 
 from jaxtrain import checkpoint, data, files, provenance, setup, workdir
 from jaxtrain.checkpoint import Best, Checkpoints
-from jaxtrain.config import TrainRequest, flatten
+from jaxtrain.config import TrainRequest, flatten, variants
 from jaxtrain.data.examples import is_image
 from jaxtrain.errors import CheckpointError
 from jaxtrain.evaluation import Evaluator
@@ -26,11 +25,18 @@ from jaxtrain.parallel.mesh import check_processes, within_memory
 from jaxtrain.parallel.processes import peers
 from jaxtrain.parallel.processes.peers import Peers
 from jaxtrain.parallel.stop import SECOND_SIGNAL_STATUS, StopRequest
-from jaxtrain.report import QuietReporter, Reporter, preparing
+from jaxtrain.report import (
+    QuietReporter,
+    Reporter,
+    loss_text,
+    model_text,
+    percent,
+    preparing,
+    sweep_picture,
+)
 from jaxtrain.session import Metrics, Record, SentCall, Session
 from jaxtrain.setup import Run
 from jaxtrain.state import TrainState, weights
-from jaxtrain.step import train_step
 from jaxtrain.tasks import CLASSIFICATION
 
 # How long a second signal waits for the terminal to be left clean.
@@ -87,6 +93,8 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
                 with within_memory():
                     result = _run(run, opened, reporter, stop, everybody)
                 if everybody.is_first:
+                    if run.is_sweep:
+                        opened.write_sweep(sweep_picture(opened.metrics_path, run.variants[0].key))
                     opened.write_result(result)
             else:
                 reporter.message(
@@ -134,8 +142,9 @@ def _reporting(run: Run, opened: workdir.Workdir, everybody: Peers) -> Reporter:
         opened.metrics_path,
         opened.tensorboard_dir if run.config.report.tensorboard else None,
         total_steps=run.plan.total_steps,
-        batch_size=run.config.train.batch_size,
+        batch_size=run.config.train.batch_size * len(run.variants),
         noun="images" if is_image(run.image_shape) else "examples",
+        models=run.differences,
     )
 
 
@@ -153,10 +162,31 @@ def _say_what_next(run: Run, path: files.AnyPath, result: Metrics, reporter: Rep
                 **result["best"]
             )
         )
+    if len(run.variants) > 1:
+        _say_models(run, path, result, reporter)
     reporter.message(f"evaluate it:  jaxtrain eval --workdir={shlex.quote(str(path))}")
     if run.config.report.tensorboard:
         folder = shlex.quote(str(path.parent))
         reporter.message(f"see it:       tensorboard --logdir={folder}")
+
+
+def _say_models(run: Run, path: files.AnyPath, result: Metrics, reporter: Reporter) -> None:
+    """Says what came of each of several models."""
+    found = result["replicas"]["eval"]
+    rows = zip(run.differences, found["loss"]["values"], found["accuracy"]["values"], strict=True)
+    width = max(map(len, map(model_text, run.differences)))
+    for number, (model, loss, accuracy) in enumerate(rows):
+        numbers = f"loss {loss_text(loss)}  accuracy {percent(accuracy)}"
+        which = "  (the run's model)" if number == run.config.train.export_replica else ""
+        reporter.message(
+            f"{'' if number else 'models':8} {model_text(model):{width}}  {numbers}{which}"
+        )
+    if run.is_sweep:
+        reporter.message(f"sweep    {path / workdir.SWEEP}")
+        return
+    accuracy = found["accuracy"]
+    mean, deviation = percent(accuracy["mean"]), 100 * accuracy["deviation"]
+    reporter.message(f"         mean accuracy {mean}, deviation {deviation:.2f}")
 
 
 def _run(
@@ -184,7 +214,7 @@ def _run(
         session = Session(run, opened, evaluator, checkpoints, reporter, record, began, stop)
         _evaluate_late(session, state)
         calls = feed.calls(
-            run.sampler.batches(run.plan.total_steps),
+            run.batches(),
             run.plan.calls(first, run.steps_per_call),
             run.steps_per_call,
         )
@@ -192,7 +222,7 @@ def _run(
         with reporter.paused("save"):
             checkpoints.wait()
         result = session.result(state)
-    reporter.hparams(flatten(config), result["eval"])
+    reporter.hparams(flatten(config), *session.evaluated)
     return result
 
 
@@ -235,8 +265,7 @@ def _evaluate_late(session: Session, state: TrainState) -> None:
 
 
 def _compile_update(run: Run, feed: Feed) -> Compiled:
-    step = functools.partial(train_step, run.fixed)
-    return feed.compile_calls(step, run.abstract, run.config.train.batch_size, run.steps_per_call)
+    return feed.compile_calls(run.step, run.abstract, run.rows, run.steps_per_call)
 
 
 def _compile_evaluator(run: Run) -> Evaluator:
@@ -249,6 +278,8 @@ def _compile_evaluator(run: Run) -> Evaluator:
         batch_size=run.config.eval.batch_size,
         mesh=run.devices,
         variables=weights(run.abstract.model, "raw"),
+        models=None if run.replicas is None else run.replicas.count,
+        unroll=run.fixed.unroll,
         flip_average=run.config.eval.flip_average,
     )
 
@@ -256,7 +287,7 @@ def _compile_evaluator(run: Run) -> Evaluator:
 def _introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
     """Says what is trained on what."""
     train, evaluated = run.dataset.train, run.dataset.eval
-    params = run.abstract.params
+    params = run.alone.params
     parameters, trained = (
         sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
         for tree in (params, run.fixed.optimizer.trained(params))
@@ -283,6 +314,8 @@ def _introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
     reporter.message(
         f"model    {run.config.model.name}: {parameters:,} parameters{share}, on {devices}"
     )
+    if len(run.variants) > 1:
+        reporter.message(f"models   {', '.join(map(model_text, run.differences))}, in one program")
 
 
 def _say_length(run: Run, opened: workdir.Workdir, reporter: Reporter, first: int) -> None:
@@ -292,7 +325,8 @@ def _say_length(run: Run, opened: workdir.Workdir, reporter: Reporter, first: in
     reporter.message(f"train    {go_on}, {setup.epochs_text(run)}")
     if opened.extended and opened.previous is not None:
         before = setup.build_plan(opened.previous, run.dataset.train.size)
-        old_rate = float(setup.build_schedule(opened.previous, before)(first))
+        alone = variants(opened.previous)[run.config.train.export_replica].config
+        old_rate = float(setup.build_schedule(alone, before)(first))
         reporter.message(
             f"extend   from {before.total_steps:,} to {total:,} steps; learning rate of step "
             f"{first + 1:,}: {old_rate:g} before, {float(run.fixed.schedule(first)):g} now"

@@ -45,7 +45,7 @@ def evaluate(
     )
     ticks = []
     placed = jax.device_put(variables, jax.NamedSharding(mesh, jax.P()))
-    results = evaluator.results(placed, lambda done, total: ticks.append((done, total)))
+    (results,) = evaluator.results(placed, lambda done, total: ticks.append((done, total)))
     assert [done for done, _ in ticks] == list(range(1, ticks[0][1] + 1))
     return evaluator, results
 

@@ -132,16 +132,16 @@ def _hosts(run: Run, batch: Layout, pretended: int) -> Report:
 
 
 def _model(run: Run, parameters: list[Layout]) -> Report:
-    params = run.abstract.params
-    layers = summary.layers(run.fixed.model, run.abstract.model, run.image_shape)
+    params = run.alone.params
+    layers = summary.layers(run.fixed.model, run.alone.model, run.image_shape)
     return {
         "parameters": sum(math.prod(one.shape) for one in parameters),
         "trained_parameters": sum(
             math.prod(leaf.shape) for leaf in jax.tree.leaves(run.fixed.optimizer.trained(params))
         ),
         "parameter_bytes": tree_bytes(params),
-        "other_variable_bytes": tree_bytes(run.abstract.collections),
-        "optimizer_bytes": tree_bytes(run.abstract.opt_state),
+        "other_variable_bytes": tree_bytes(run.alone.collections),
+        "optimizer_bytes": tree_bytes(run.alone.opt_state),
         "flops_per_image": sum(layer.flops for layer in layers),
         "layers": [dataclasses.asdict(layer) for layer in layers],
         "arrays": [
@@ -159,7 +159,7 @@ def _model(run: Run, parameters: list[Layout]) -> Report:
 
 def _rules(run: Run) -> Report:
     """What each rule by parameter name matches, by key; of the optimizer's keys that matter."""
-    found = optimizer.rules_in_effect(run.config.optimizer, run.abstract.params)
+    found = optimizer.rules_in_effect(run.variants[0].config.optimizer, run.alone.params)
     return {
         key: [
             {"pattern": rule.pattern, "factor": rule.value, "parameters": list(rule.names)}
@@ -172,11 +172,9 @@ def _rules(run: Run) -> Report:
 def _frozen(run: Run) -> Report:
     """What stays as it is while training."""
     frozen = run.fixed.optimizer.frozen
-    statistics = "batch_stats" in run.abstract.collections
+    statistics = "batch_stats" in run.alone.collections
     return {
-        "parameters": [
-            name for name in rules.parameter_names(run.abstract.params) if name in frozen
-        ],
+        "parameters": [name for name in rules.parameter_names(run.alone.params) if name in frozen],
         "batch_stats": statistics and freezing.freezes_statistics(run.config.model),
     }
 

@@ -52,7 +52,7 @@ class Layout:
 
 def parameter_layouts(run: Run) -> list[Layout]:
     """The layout of every parameter, in the order of `jax.tree.leaves`."""
-    params = run.abstract.params
+    params = run.alone.params
     named = zip(rules.parameter_names(params), jax.tree.leaves(params), strict=True)
     return [layout(name, leaf, run.mesh) for name, leaf in named]
 

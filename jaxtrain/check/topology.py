@@ -1,7 +1,6 @@
 """The real step, compiled on this CPU for TPUs that are not here."""
 
 import dataclasses
-import functools
 import os
 import re
 import sys
@@ -17,7 +16,6 @@ from jaxtrain.check.collectives import Collectives, collectives
 from jaxtrain.errors import UsageError, one_line
 from jaxtrain.report import open_console
 from jaxtrain.setup import Run
-from jaxtrain.step import train_step
 
 _EXAMPLES = "v5e:4x8, v6e:2x4, v5p:2x2x4 or v4:2x2x2"
 
@@ -114,9 +112,9 @@ def compile_step(run: Run, name: str) -> CompiledStep:
     console.close()
     began = time.monotonic()
     lowered = form.lower_calls(
-        functools.partial(train_step, run.fixed),
+        run.step,
         run.abstract,
-        config.train.batch_size,
+        run.rows,
         run.steps_per_call,
     )
     try:

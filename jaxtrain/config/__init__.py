@@ -25,9 +25,12 @@ from jaxtrain.config.store import difference, flatten, identity, load_json, to_d
 from jaxtrain.config.table import Key, key_docs, nearest
 from jaxtrain.config.text import BOOLEANS, apply_overrides, parse_number
 from jaxtrain.config.values import from_dict
+from jaxtrain.config.variants import RATE_KEYS, SEED, Variant, variants
 
 __all__ = [
     "BOOLEANS",
+    "RATE_KEYS",
+    "SEED",
     "CheckRequest",
     "Config",
     "EvalRequest",
@@ -37,6 +40,7 @@ __all__ = [
     "Processes",
     "Recipe",
     "TrainRequest",
+    "Variant",
     "apply_overrides",
     "base_config",
     "difference",
@@ -52,4 +56,5 @@ __all__ = [
     "resolve",
     "to_dict",
     "to_json",
+    "variants",
 ]

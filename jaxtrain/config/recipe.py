@@ -74,16 +74,23 @@ def resolve(recipe: Recipe, overrides: Mapping[str, str]) -> tuple[Config, dict[
         UsageError: a bad override, or keys that contradict each other.
     """
     config = build(override_values(recipe.values, overrides))
-    _refuse_unread(config.model.name, overrides)
+    refuse_unread(config.model.name, overrides)
     sources = {name: recipe.label if name in recipe.values else "default" for name in key_docs()}
     sources.update({find_key(name)[0].name: "command line" for name in overrides})
     return config, sources
 
 
-def _refuse_unread(model: str, overrides: Mapping[str, str]) -> None:
+def refuse_unread(model: str, overrides: Mapping[str, str]) -> None:
     """Refuses keys of another model on the command line; a recipe may have them.
 
     So a recipe's `model.mlp.*` do not keep `--config.model.name=resnet18` from working alone.
+
+    Args:
+        model: the model's name.
+        overrides: keys that are set, to their texts.
+
+    Raises:
+        UsageError: it does not read one of them.
     """
     groups = {name.split(".")[1] for name in sections() if name.startswith("model.")}
     own = next((group for group in groups if model.startswith(group)), None)

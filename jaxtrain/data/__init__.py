@@ -10,7 +10,7 @@ from jaxtrain.data.dataset import Dataset, open_dataset, open_split
 from jaxtrain.data.decode import rgb
 from jaxtrain.data.inputs import Inputs, list_inputs
 from jaxtrain.data.loading import Batch, IndexBatches, load
-from jaxtrain.data.sampler import Sampler, eval_indices
+from jaxtrain.data.sampler import Interleaved, Sampler, eval_indices
 from jaxtrain.data.scan import Scan, scan
 from jaxtrain.data.sources import FILE_SOURCES, OWN_SOURCES, SOURCES
 from jaxtrain.data.split import ArraySplit, Progress, RawSplit, Split, Subset, silent
@@ -26,6 +26,7 @@ __all__ = [
     "Dataset",
     "IndexBatches",
     "Inputs",
+    "Interleaved",
     "Progress",
     "RawSplit",
     "Sampler",

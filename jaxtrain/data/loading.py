@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxtrain.data.sampler import SampledBatches
+from jaxtrain.data.sampler import Interleaved, SampledBatches
 from jaxtrain.data.split import Split
 from jaxtrain.data.threads import reuse_freed_memory
 from jaxtrain.errors import DataError
@@ -147,7 +147,7 @@ class _Reader:
         indices = indices[row]
         mask = indices >= 0
         seeds = None
-        if isinstance(self._index_batches, SampledBatches):
+        if isinstance(self._index_batches, SampledBatches | Interleaved):
             seeds = self._index_batches.row_seeds(item)[row][mask]
         image = self._split.read(indices[mask], seeds)
         label = self._split.labels[indices[mask]]

@@ -6,6 +6,7 @@ and with every NumPy, for ever; the tests pin it with golden values.
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -161,6 +162,27 @@ class SampledBatches:
     def row_seeds(self, item: int) -> NDArray[np.uint64]:
         """The row seeds, uint64 `[batch_size]`, of step `item` + 1."""
         return self._sampler.row_seeds(item + 1)
+
+
+class Interleaved:
+    """The batches of several models: row b of model k is row b x models + k.
+
+    Args:
+        each: those of each, as many and as large.
+    """
+
+    def __init__(self, each: Sequence[SampledBatches]):
+        self._each = each
+
+    def __len__(self) -> int:
+        return len(self._each[0])
+
+    def __getitem__(self, item: int) -> NDArray[np.int64]:
+        return np.stack([batches[item] for batches in self._each], axis=1).ravel()
+
+    def row_seeds(self, item: int) -> NDArray[np.uint64]:
+        """The row seeds of step `item` + 1, in the same order."""
+        return np.stack([batches.row_seeds(item) for batches in self._each], axis=1).ravel()
 
 
 def eval_indices(size: int, batch_size: int) -> NDArray[np.int64]:

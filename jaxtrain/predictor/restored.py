@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from jaxtrain import checkpoint, files, models, state, stored
-from jaxtrain.config import Config
+from jaxtrain.config import Config, Variant
 from jaxtrain.config.schema import ParallelConfig
 from jaxtrain.errors import LayoutError, UsageError
 from jaxtrain.files import AnyPath
@@ -22,11 +22,14 @@ from jaxtrain.parallel.layout import parameter_shardings
 from jaxtrain.parallel.mesh import (
     all_devices,
     build_mesh,
+    on_cpu,
     on_mesh,
     over_rows,
     pad_rows,
+    shardings,
     with_shardings,
 )
+from jaxtrain.replicas import one_of
 from jaxtrain.step import Normalise
 
 
@@ -46,6 +49,9 @@ class Restored:
         step: finished updates of the weights.
         config: the config that they were trained with.
         directory: the folder of the checkpoint, and of others.
+        every: of a run of several models the variables of all, as of `replicas`; None: of one.
+        replica: which of them this one is.
+        variants: those models.
     """
 
     model: Model
@@ -59,6 +65,9 @@ class Restored:
     step: int
     config: Config
     directory: AnyPath
+    every: Any | None = None
+    replica: int = 0
+    variants: tuple[Variant, ...] = ()
 
     def logits(self, images: NDArray[Any]) -> NDArray[np.float32]:
         """The images' rows are split over the devices."""
@@ -68,6 +77,12 @@ class Restored:
         logits = jax.device_get(self._compiled(self.variables, placed))
         result: NDArray[np.float32] = logits[: len(images)]
         return result
+
+    @property
+    def unrolls(self) -> bool:
+        """Whether several models are to be compiled one after the other, as of `Replicas`."""
+        convolves = state.has_convolution(self.model, self.abstract, self.image_shape)
+        return convolves and on_cpu(self.mesh)
 
     @functools.cached_property
     def _compiled(self) -> Callable[[Any, Any], Any]:
@@ -138,11 +153,16 @@ def load(
     """
     parallel = config.parallel
     chosen = not {"parallel.mesh", "parallel.rules"}.isdisjoint(overrides)
+    own = checkpoint.is_step_name(which) or which in ("last", "best")
+    says = own or "train.export_replica" in overrides
+    replica = config.train.export_replica if says else None
     while True:
         try:
             return checkpoint.read_located(
                 functools.partial(_locate, checkpoints, which),
-                functools.partial(restore, parallel=parallel, weights=config.eval.weights),
+                functools.partial(
+                    restore, parallel=parallel, weights=config.eval.weights, replica=replica
+                ),
             )
         except LayoutError as error:
             default = ParallelConfig()
@@ -167,7 +187,11 @@ def _locate(checkpoints: AnyPath, which: str) -> tuple[AnyPath, int]:
 
 
 def restore(
-    directory: AnyPath, step: int, parallel: ParallelConfig, weights: str | None = None
+    directory: AnyPath,
+    step: int,
+    parallel: ParallelConfig,
+    weights: str | None = None,
+    replica: int | None = None,
 ) -> Restored:
     """The model of one checkpoint step, as its meta describes it; no optimizer is built.
 
@@ -176,6 +200,7 @@ def restore(
         step: one that is there.
         parallel: how it is to lie on the devices that are here.
         weights: as `eval.weights`.
+        replica: which of several models; None: the one that is its run's.
 
     Raises:
         CheckpointError: the step cannot be read, or is damaged.
@@ -183,23 +208,32 @@ def restore(
             `parallel` does not fit the devices or the model.
     """
     found = stored.describe(directory, step)
+    number = found.number(replica)
     mesh = build_mesh(parallel.mesh, all_devices())
     of_params = parameter_shardings(parallel.rules, found.abstract["params"], mesh)
     params = with_shardings(found.abstract["params"], of_params)
     abstract = on_mesh(found.abstract, mesh) | {"params": params}
     item = found.item(abstract)
     state.weights(item, weights)  # there are such
-    restored = checkpoint.restore_model(directory, step, item)
+    restored = state.weights(checkpoint.restore_model(directory, step, item), weights)
+    variables = restored
+    if found.count > 1:
+        pick = functools.partial(one_of, k=number)
+        variables = jax.jit(pick, out_shardings=shardings(abstract))(restored)
+    train = dataclasses.replace(found.config.train, export_replica=number)
     return Restored(
         model=found.model,
         normalise=found.normalise,
-        variables=state.weights(restored, weights),
+        variables=variables,
+        every=restored if found.count > 1 else None,
+        replica=number,
+        variants=found.variants,
         weights=(weights or "ema") if "ema" in item else None,
         abstract=abstract,
         mesh=mesh,
         class_names=found.class_names,
         image_shape=found.image_shape,
         step=step,
-        config=found.config,
+        config=dataclasses.replace(found.config, train=train),
         directory=directory,
     )

@@ -3,13 +3,15 @@
 metrics.jsonl is the one truth; TensorBoard's files are made from it and can be made again.
 """
 
-from jaxtrain.report.console import Console, open_console
+from jaxtrain.report.console import Console, loss_text, open_console, percent
 from jaxtrain.report.metrics_log import MetricsLog
 from jaxtrain.report.preparing import preparing
 from jaxtrain.report.quiet import QuietReporter
-from jaxtrain.report.reporter import BatchProgress, Reporter
+from jaxtrain.report.reporter import BatchProgress, Reporter, TrainReport, model_text
 from jaxtrain.report.rows import Row, RowText, check_rows_file, open_rows, stdout_text
+from jaxtrain.report.several import mean, spreads, values_alone
 from jaxtrain.report.sparkline import sparkline
+from jaxtrain.report.sweep import sweep_picture
 
 __all__ = [
     "BatchProgress",
@@ -19,10 +21,18 @@ __all__ = [
     "Reporter",
     "Row",
     "RowText",
+    "TrainReport",
     "check_rows_file",
+    "loss_text",
+    "mean",
+    "model_text",
     "open_console",
     "open_rows",
+    "percent",
     "preparing",
     "sparkline",
+    "spreads",
     "stdout_text",
+    "sweep_picture",
+    "values_alone",
 ]

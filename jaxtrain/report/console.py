@@ -5,12 +5,12 @@ import io
 import math
 import os
 from collections.abc import Callable, Mapping
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 # Where nobody watches, a log of a long run must stay short.
 PLAIN_SECONDS = 10.0
 
-Metrics = Mapping[str, float | None]
+Metrics = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,6 +171,9 @@ def evaluation_line(step: int, split: str, metrics: Metrics, total_steps: int | 
         parts.append(f"loss {loss_text(metrics['loss'])}")
     if "accuracy" in metrics:
         parts.append(f"accuracy {percent(metrics['accuracy'])}")
+    deviation = metrics.get("accuracy_deviation")
+    if deviation is not None:
+        parts[-1] += f" ± {100 * deviation:.2f}"
     if "top5_accuracy" in metrics:
         parts.append(f"top-5 {percent(metrics['top5_accuracy'])}")
     for which in ("raw", "ema"):
@@ -178,6 +181,10 @@ def evaluation_line(step: int, split: str, metrics: Metrics, total_steps: int | 
             parts.append(f"({which} {percent(metrics[f'{which}_accuracy']).strip()})")
     if metrics.get("flip_average"):
         parts.append("with mirror images")
+    if "model" in metrics:
+        parts.append(f"{metrics['model']}")
+    if "models" in metrics:
+        parts.append(f"mean of {metrics['models']} models")
     count = metrics.get("count")
     if count is not None:
         left_out = metrics.get("left_out")

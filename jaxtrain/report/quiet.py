@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jaxtrain.report.reporter import BatchProgress, Reporter
+from jaxtrain.report.reporter import BatchProgress, Reporter, TrainReport
 
 
 class QuietReporter(Reporter):
@@ -25,17 +25,10 @@ class QuietReporter(Reporter):
     def tick(self, step: int) -> None:
         """Does nothing."""
 
-    def train(
-        self,
-        step: int,
-        loss: float | None,
-        accuracy: float | None,
-        learning_rate: float,
-        skipped: int | None = None,
-    ) -> None:
+    def train(self, step: int, *reports: TrainReport) -> None:
         """Does nothing."""
 
-    def eval(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+    def eval(self, step: int, split: str, *each: Mapping[str, float | None]) -> None:
         """Does nothing."""
 
     @contextlib.contextmanager
@@ -43,7 +36,7 @@ class QuietReporter(Reporter):
         """Does nothing before and after."""
         yield lambda done, total: None
 
-    def hparams(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, Any]) -> None:
+    def hparams(self, flat_config: Mapping[str, Any], *final_metrics: Mapping[str, Any]) -> None:
         """Does nothing."""
 
     def flush(self) -> None:

@@ -3,13 +3,14 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
 
 from jaxtrain.report.console import Progress, open_console
 from jaxtrain.report.metrics_log import MetricsLog
+from jaxtrain.report.several import mean
 from jaxtrain.report.speed import Speed
 
 if TYPE_CHECKING:
@@ -21,6 +22,22 @@ class BatchProgress(Protocol):
 
     def __call__(self, done: int, total: int) -> None:
         """Says that `done` of `total` batches are done."""
+
+
+class TrainReport(NamedTuple):
+    """What a report interval comes to.
+
+    Attributes:
+        loss: mean loss over the interval's examples; None: all its updates were skipped.
+        accuracy: share of the interval's examples that were classified correctly, likewise.
+        learning_rate: the rate of its last step.
+        skipped: updates that were skipped, whose examples are in neither mean; None: none ever is.
+    """
+
+    loss: float | None
+    accuracy: float | None
+    learning_rate: float
+    skipped: int | None = None
 
 
 class Reporter:
@@ -35,6 +52,7 @@ class Reporter:
         total_steps: the run's last step.
         batch_size: images a step, over all devices.
         noun: what examples are called, where they are no images.
+        models: of several models, what each differs in, as `{"seed": 1}`; empty: of one.
         stream: where text for people goes; None is stderr.
         clock: seconds, from anywhere on, for speeds.
         now: seconds since 1970, for the records.
@@ -48,13 +66,16 @@ class Reporter:
         total_steps: int,
         batch_size: int,
         noun: str = "images",
+        models: Sequence[Mapping[str, float]] = (),
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.perf_counter,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._log = MetricsLog(metrics_path)
         self._tensorboard_dir = tensorboard_dir
-        self._events: EventWriter | None = None
+        self._events: list[EventWriter] = []
+        self._models = models
+        self._said_to_skip: set[str] = set()
         self._total_steps = total_steps
         self._noun = noun
         self._step = 0
@@ -81,8 +102,8 @@ class Reporter:
         """Closes the files and leaves the terminal clean; a second call does nothing."""
         self._console.close()
         self._log.close()
-        if self._events is not None:
-            self._events.close()
+        for events in self._events:
+            events.close()
 
     def message(self, text: str) -> None:
         """Shows a line that stays."""
@@ -104,7 +125,14 @@ class Reporter:
             # Here, as it takes 0.1 s to load and nothing else in this room needs it.
             from jaxtrain.report.tensorboard import EventWriter  # noqa: PLC0415
 
-            self._events = EventWriter(self._tensorboard_dir, self._log.read(), self._now())
+            run, began, lines = self._tensorboard_dir.parent.name, self._now(), self._log.read()
+            if not self._models:
+                self._events = [EventWriter(self._tensorboard_dir, lines, began, run)]
+            for number, model in enumerate(self._models):
+                name = model_text(model)
+                own = [line for line in lines if line.get("replica") == number]
+                writer = EventWriter(self._tensorboard_dir / name, own, began, f"{run}/{name}")
+                self._events.append(writer)
         self._step = step
         self._speed.start(step)
         self._console.tick(self._progress(step))
@@ -114,14 +142,7 @@ class Reporter:
         if self._clock() >= self._console.due:
             self._console.tick(self._progress(step))
 
-    def train(
-        self,
-        step: int,
-        loss: float | None,
-        accuracy: float | None,
-        learning_rate: float,
-        skipped: int | None = None,
-    ) -> None:
+    def train(self, step: int, *reports: TrainReport) -> None:
         """Records the interval that ended with step `step`.
 
         Call it when the interval's numbers have come from the device, which may be while later
@@ -129,45 +150,55 @@ class Reporter:
 
         Args:
             step: the last finished step in the interval.
-            loss: mean loss over the interval's examples; None: all its updates were skipped.
-            accuracy: share of the interval's examples that were classified correctly, likewise.
-            learning_rate: the rate of step `step`.
-            skipped: updates of the interval that were skipped, whose examples are in neither
-                mean; None: none ever is.
+            reports: one for each model.
 
         Raises:
             CheckpointError: a record cannot be written.
         """
-        self._images_per_second = self._speed.report(step)
-        self._loss, self._accuracy = loss, accuracy
-        metrics = {
-            "loss": loss,
-            "accuracy": accuracy,
-            "learning_rate": learning_rate,
-            "images_per_second": self._images_per_second,
-        }
-        if skipped is not None:
-            metrics["skipped"] = skipped
-        self._record(step, "train", metrics)
-        if skipped:
-            what = f"{skipped:,} update{'' if skipped == 1 else 's'} up to step {step:,}"
-            self._console.message(f"skipped  {what}: the loss or a gradient was NaN or infinite")
+        speed = self._images_per_second = self._speed.report(step)
+        for number, report in enumerate(reports):
+            metrics = {**report._asdict(), "images_per_second": speed}
+            if report.skipped is None:
+                del metrics["skipped"]
+            self._record(step, "train", number, metrics)
+            self._say_skipped(step, number, report.skipped or 0)
+        self._loss = _mean([report.loss for report in reports])
+        self._accuracy = _mean([report.accuracy for report in reports])
         self._console.train(self._progress(step))
 
-    def eval(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+    def _say_skipped(self, step: int, number: int, skipped: int) -> None:
+        if not skipped:
+            return
+        of = f" of {model_text(self._models[number])}" if self._models else ""
+        if of and of in self._said_to_skip:
+            return  # the others are to be seen
+        self._said_to_skip.add(of)
+        what = f"{skipped:,} update{'' if skipped == 1 else 's'}{of} up to step {step:,}"
+        self._console.message(f"skipped  {what}: the loss or a gradient was NaN or infinite")
+
+    def eval(self, step: int, split: str, *each: Mapping[str, float | None]) -> None:
         """Records an evaluation after step `step`.
 
         Args:
             step: finished updates of the weights that were evaluated.
             split: the split's name, as recorded in metrics.jsonl; TensorBoard's tags are
                 `eval/loss` and `eval/accuracy` for any split.
-            metrics: name to number, at least `loss` and `accuracy`; `count` is shown too.
+            each: of each model name to number, at least `loss` and `accuracy`; `count` is shown
+                too. Of models that differ in their seeds the means are shown.
 
         Raises:
             CheckpointError: a record cannot be written.
         """
-        self._record(step, split, metrics)
-        self._console.evaluation(step, split, metrics, self._total_steps)
+        for number, metrics in enumerate(each):
+            self._record(step, split, number, metrics)
+        shown: list[Mapping[str, Any]] = list(each)
+        if self._models and "seed" in self._models[0]:
+            shown = [mean(each)]
+        elif self._models:
+            named = zip(each, self._models, strict=True)
+            shown = [{**metrics, "model": model_text(model)} for metrics, model in named]
+        for metrics in shown:
+            self._console.evaluation(step, split, metrics, self._total_steps)
 
     @contextlib.contextmanager
     def paused(self, what: str) -> Iterator[BatchProgress]:
@@ -195,29 +226,35 @@ class Reporter:
         if compiling:
             self._console.message(f"compiled in {self._clock() - before:.1f} s")
 
-    def hparams(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, Any]) -> None:
+    def hparams(self, flat_config: Mapping[str, Any], *final_metrics: Mapping[str, Any]) -> None:
         """Shows the finished run in TensorBoard's HPARAMS tab. Call it once, at the end.
 
         Args:
             flat_config: dotted key to value.
-            final_metrics: name to value; TensorBoard shows the numbers as `final/<name>`.
+            final_metrics: of each model name to value; TensorBoard shows the numbers as
+                `final/<name>`.
 
         Raises:
             CheckpointError: the events cannot be written.
         """
-        if self._events is not None:
-            self._events.hparams(flat_config, final_metrics, self._step, self._now())
+        models = self._models or [{}]
+        for events, model, metrics in zip(self._events, models, final_metrics, strict=False):
+            events.hparams({**flat_config, **model}, metrics, self._step, self._now())
 
     def flush(self) -> None:
         """Makes the records survive a power cut, as a checkpoint does; call it with each save."""
         self._log.flush()
 
-    def _record(self, step: int, split: str, metrics: Mapping[str, float | None]) -> None:
+    def _record(
+        self, step: int, split: str, number: int, metrics: Mapping[str, float | None]
+    ) -> None:
         self._step = step
-        header = {"step": step, "time": self._now(), "split": split}
+        header: dict[str, Any] = {"step": step, "time": self._now(), "split": split}
+        if self._models:
+            header |= {"replica": number, **self._models[number]}
         event = self._log.append({**header, **metrics})
-        if self._events is not None:
-            self._events.write(event)
+        if self._events:
+            self._events[number].write(event)
 
     def _progress(self, step: int) -> Progress:
         return Progress(
@@ -229,3 +266,15 @@ class Reporter:
             images_per_second=self._images_per_second,
             seconds_left=self._speed.seconds_left(step, self._total_steps),
         )
+
+
+def model_text(differs: Mapping[str, float]) -> str:
+    """What one of several models is called: `seed=1`, or `learning_rate=0.03`."""
+    ((key, value),) = differs.items()
+    return f"{key.rpartition('.')[2]}={value:g}"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean of those that are known."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -55,15 +55,17 @@ class EventWriter:
         directory: where the event files are; made if absent.
         events: the events so far, as `MetricsLog.read` returns them.
         started: the time of this start, in seconds since 1970.
+        name: of the run, or of one of its models.
 
     Raises:
         CheckpointError: the folder cannot be written.
     """
 
     def __init__(
-        self, directory: Path, events: Iterable[Mapping[str, Any]], started: float
+        self, directory: Path, events: Iterable[Mapping[str, Any]], started: float, name: str
     ) -> None:
         self._started = started
+        self._name = name
         self._directory = directory
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -106,9 +108,7 @@ class EventWriter:
             name: value if isinstance(value, bool | int | float | str) else str(value)
             for name, value in flat_config.items()
         }
-        start = summary_v2.hparams_pb(
-            values, trial_id=self._directory.parent.name, start_time_secs=self._started
-        )
+        start = summary_v2.hparams_pb(values, trial_id=self._name, start_time_secs=self._started)
         finals = {
             f"final/{name}": value
             for name, value in final_metrics.items()

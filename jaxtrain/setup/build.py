@@ -2,13 +2,14 @@
 
 import dataclasses
 import functools
+from collections.abc import Set
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxtrain import augment, data, initial, losses, models, optimizer, state
-from jaxtrain.config import Config
+from jaxtrain import augment, data, initial, losses, models, optimizer, plan, state
+from jaxtrain.config import RATE_KEYS, SEED, Config, Variant, variants
 from jaxtrain.errors import UsageError
 from jaxtrain.feed import is_resident
 from jaxtrain.initial import Given
@@ -23,6 +24,7 @@ from jaxtrain.parallel.mesh import (
     row_parts,
     with_shardings,
 )
+from jaxtrain.replicas import Replicas, state_together
 from jaxtrain.setup.checks import check_divides, check_memory, check_mode
 from jaxtrain.setup.run import Run
 from jaxtrain.setup.schedule import build_plan, build_schedule
@@ -48,22 +50,23 @@ def build(
             does not fit the devices, a batch that does not divide over them, a warm-up that does
             not fit, or a model that does not take the images or give the classes.
     """
+    every = variants(config)
     if mesh is None:
         mesh = build_mesh(config.parallel.mesh, all_devices())
     check_mode(config, mesh)
     dataset = data.open_dataset(config.data, progress)
-    sampler = data.Sampler(dataset.train.size, config.train.batch_size, config.seed)
     run_plan = build_plan(config, dataset.train.size)
     image_shape = dataset.train.image_shape
     augmentation = _augment(config.data.augment, image_shape)
     check_divides(config.train, row_parts(mesh), augmentation.together)
-    schedule = build_schedule(config, run_plan)
-    model = models.build(config.model, dataset.num_classes)
+    first = every[0].config
+    schedule = build_schedule(first, run_plan)
+    model = models.build(first.model, dataset.num_classes)
     variables = state.abstract_model(model, image_shape, dataset.num_classes)
     of_params = parameter_shardings(config.parallel.rules, variables["params"], mesh)
     check_memory(with_shardings(variables["params"], of_params), mesh)
-    frozen = models.frozen(config.model, model, variables)
-    updates = optimizer.build(config.optimizer, variables["params"], frozen)
+    frozen = models.frozen(first.model, model, variables)
+    updates = optimizer.build(first.optimizer, variables["params"], frozen)
     convolves = state.has_convolution(model, variables, image_shape)
     fixed = Fixed(
         model=model,
@@ -71,35 +74,87 @@ def build(
         normalise=normalisation(
             config.data, image_shape, functools.partial(data.statistics, dataset.train)
         ),
-        loss=_loss(config, dataset),
+        loss=_loss(first, dataset),
         optimizer=updates,
         schedule=schedule,
         report_steps=config.report.every_steps,
         accumulate=config.train.accumulate,
         unroll=convolves and on_cpu(mesh),
-        ema_decay=config.train.ema_decay,
+        ema_decay=first.train.ema_decay,
         axis=PMAP_AXIS if config.parallel.mode == "pmap" else None,
     )
-    averages = config.train.ema_decay is not None
-    create = functools.partial(
-        state.create, model, updates, image_shape=image_shape, averages=averages
-    )
-    abstract = jax.eval_shape(create, seed=np.uint32(config.seed))
-    state.weights(abstract.model, config.eval.weights)  # there are such
-    lies = state_shardings(updates, abstract, of_params, mesh)
-    abstract = with_shardings(abstract, lies)
+    fixed_of = [
+        _variant(fixed, variant, dataset, run_plan, variables=variables, frozen=frozen)
+        for variant in every
+    ]
+    averages = first.train.ema_decay is not None
+    creates = [
+        functools.partial(
+            state.create, one.model, one.optimizer, image_shape=image_shape, averages=averages
+        )
+        for one in fixed_of
+    ]
+    alone = jax.eval_shape(creates[0], seed=np.uint32(config.seed))
+    state.weights(alone.model, config.eval.weights)  # there are such
+    alone = with_shardings(alone, state_shardings(updates, alone, of_params, mesh))
+    several = None
+    if len(every) > 1:
+        by_rate = every[0].key in (SEED, *RATE_KEYS)
+        several = Replicas(
+            fixed=tuple(fixed_of),
+            differ_by_rate=by_rate,
+            unroll=fixed.unroll or not by_rate,
+            share_batch=every[0].is_of_sweep,
+        )
+    abstract = alone if several is None else state_together(alone, several.count)
     check_memory(abstract, mesh)
     return Run(
         config=config,
+        variants=every,
         dataset=dataset,
-        sampler=sampler,
         plan=run_plan,
         mesh=mesh,
-        fixed=fixed,
-        create=create,
+        fixed=fixed_of[config.train.export_replica],
+        replicas=several,
+        creates=tuple(creates),
         abstract=abstract,
+        alone=alone,
         steps_per_call=_steps_per_call(config, dataset.train, mesh, convolves=convolves),
         given=_given(config, dataset, variables, fixed, mesh),
+    )
+
+
+def _variant(
+    fixed: Fixed,
+    variant: Variant,
+    dataset: data.Dataset,
+    run_plan: plan.Plan,
+    *,
+    variables: dict[str, Any],
+    frozen: Set[str],
+) -> Fixed:
+    """What stays the same for one model of a run.
+
+    Args:
+        fixed: that of the first.
+        variant: the model.
+        dataset: the data.
+        run_plan: steps and events.
+        variables: abstract, of any of them.
+        frozen: names of the parameters that stay as they are.
+    """
+    if not variant.is_of_sweep:
+        return fixed
+    config = variant.config
+    fixed = dataclasses.replace(fixed, schedule=build_schedule(config, run_plan))
+    if variant.key in RATE_KEYS:
+        return fixed
+    return dataclasses.replace(
+        fixed,
+        model=models.build(config.model, dataset.num_classes),
+        loss=_loss(config, dataset),
+        optimizer=optimizer.build(config.optimizer, variables["params"], frozen),
+        ema_decay=config.train.ema_decay,
     )
 
 

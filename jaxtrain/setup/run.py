@@ -1,19 +1,22 @@
 """A checked run."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from jaxtrain import data, plan
-from jaxtrain.config import Config
+from jaxtrain.config import Config, Variant
 from jaxtrain.initial import Given
 from jaxtrain.parallel.compile import one_call
 from jaxtrain.parallel.mesh import AnyMesh, shardings
+from jaxtrain.replicas import Replicas, one_of
 from jaxtrain.state import TrainState
-from jaxtrain.step import Fixed
+from jaxtrain.step import Fixed, StepMetrics, train_step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,25 +25,30 @@ class Run:
 
     Attributes:
         config: the resolved config.
+        variants: its models, one or more.
         dataset: the training and evaluation splits and the classes.
-        sampler: step to example indices of the training split.
         plan: steps and events.
         mesh: the devices; abstract ones if it is only checked.
-        fixed: model, augmentation, loss, optimizer and schedule.
-        create: `seed` to the state before the first update; pure.
-        abstract: the state's shapes, dtypes and shardings.
+        fixed: model, augmentation, loss, optimizer and schedule; of several models those of the
+            one that is the run's.
+        replicas: the models, if they are several.
+        creates: `seed` to the state before the first update, of each; pure.
+        abstract: the state's shapes, dtypes and shardings, of all.
+        alone: those of one.
         steps_per_call: the most updates in one call of the compiled step.
         given: the weights of `model.init_from`, if that is set; a run that goes on needs none.
     """
 
     config: Config
+    variants: tuple[Variant, ...]
     dataset: data.Dataset
-    sampler: data.Sampler
     plan: plan.Plan
     mesh: AnyMesh
     fixed: Fixed
-    create: Callable[..., TrainState]
+    replicas: Replicas | None
+    creates: tuple[Callable[..., TrainState], ...]
     abstract: TrainState
+    alone: TrainState
     steps_per_call: int
     given: Given | None = None
 
@@ -67,6 +75,17 @@ class Run:
         return self.mesh
 
     @property
+    def is_sweep(self) -> bool:
+        """Whether it has models that differ in a hyperparameter."""
+        return self.variants[0].is_of_sweep
+
+    @property
+    def differences(self) -> list[dict[str, int | float]]:
+        """What each of several models differs in, as `{"seed": 1}`; empty of one."""
+        several = self.variants if len(self.variants) > 1 else ()
+        return [{variant.key: variant.value} for variant in several]
+
+    @property
     def fingerprints(self) -> dict[str, str]:
         """Checksums of the splits by role."""
         return {"train": self.dataset.train.fingerprint, "eval": self.dataset.eval.fingerprint}
@@ -78,12 +97,54 @@ class Run:
             UsageError: as for `check_given`.
         """
         given = None if self.given is None else self.given.take()
+        seeds = [np.uint32(variant.config.seed) for variant in self.variants]
+
+        def create(seeds: Any, given: Any) -> TrainState:
+            each = [functools.partial(one, given=given) for one in self.creates]
+            return each[0](seeds[0]) if self.replicas is None else self.replicas.create(each, seeds)
+
         compiled = jax.jit(
-            self.create,
+            create,
             out_shardings=shardings(self.abstract),
             compiler_options=one_call(self.mesh),
         )
-        return compiled(seed=np.uint32(self.config.seed), given=given)
+        return compiled(np.stack(seeds), given)
+
+    @property
+    def step(self) -> Callable[[TrainState, data.Batch], tuple[TrainState, StepMetrics]]:
+        """The pure step, of all models."""
+        if self.replicas is None:
+            return functools.partial(train_step, self.fixed)
+        return self.replicas.train_step
+
+    @property
+    def rows(self) -> int:
+        """Rows of the batch that a step takes: of each model its own, where they differ."""
+        size = self.config.train.batch_size
+        return size if self.replicas is None else self.replicas.rows(size)
+
+    @functools.cached_property
+    def sampler(self) -> data.Sampler:
+        """Step to indices of the training split, for the run's model."""
+        return self._sampler(self.variants[self.config.train.export_replica])
+
+    def batches(self) -> data.IndexBatches:
+        """The indices of the batches that the steps take."""
+        steps = self.plan.total_steps
+        if self.replicas is None or self.replicas.share_batch:
+            return self.sampler.batches(steps)
+        each = [self._sampler(variant).batches(steps) for variant in self.variants]
+        return data.Interleaved(each)
+
+    def apart(self, tree: Any) -> list[Any]:
+        """The parts of all models, of what a step gives."""
+        if self.replicas is None:
+            return [tree]
+        return [one_of(tree, k) for k in range(self.replicas.count)]
+
+    def _sampler(self, variant: Variant) -> data.Sampler:
+        train = self.config.train
+        return data.Sampler(self.dataset.train.size, train.batch_size, variant.config.seed)
 
 
 def epochs_text(run: Run) -> str:

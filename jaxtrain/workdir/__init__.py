@@ -5,7 +5,7 @@ time, since all files but the logs are replaced as a whole, and in a bucket thes
 """
 
 from jaxtrain.workdir.held import Workdir, default_path, fresh_path, open_run
-from jaxtrain.workdir.names import CHECKPOINTS
+from jaxtrain.workdir.names import CHECKPOINTS, SWEEP
 from jaxtrain.workdir.resume import DataIdentity
 from jaxtrain.workdir.stored import (
     StoredRun,
@@ -17,6 +17,7 @@ from jaxtrain.workdir.stored import (
 
 __all__ = [
     "CHECKPOINTS",
+    "SWEEP",
     "DataIdentity",
     "StoredRun",
     "Workdir",

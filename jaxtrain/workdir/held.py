@@ -11,6 +11,7 @@ from jaxtrain.config import Config, identity, load_json, to_json
 from jaxtrain.errors import CheckpointError, UsageError, one_line
 from jaxtrain.files import (
     AnyPath,
+    atomic_write_bytes,
     atomic_write_json,
     atomic_write_text,
     explained,
@@ -27,6 +28,7 @@ from jaxtrain.workdir.names import (
     LEFTOVER,
     METRICS,
     RESULT,
+    SWEEP,
     TENSORBOARD,
 )
 from jaxtrain.workdir.resume import DataIdentity, refuse_another_run
@@ -141,6 +143,14 @@ class Workdir:
         """
         if files:
             atomic_write_json(self.path / LEFT_OUT, {name: dict(x) for name, x in files.items()})
+
+    def write_sweep(self, picture: bytes) -> None:
+        """Writes the picture of a sweep.
+
+        Raises:
+            CheckpointError: the file cannot be written.
+        """
+        atomic_write_bytes(self.path / SWEEP, picture)
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Writes the run's result, strict JSON in the order given; the last file of a run.

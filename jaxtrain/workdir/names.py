@@ -7,6 +7,7 @@ from jaxtrain.files import AnyPath
 
 CONFIG, CLASSES, DATA, RESULT = "config.json", "classes.json", "data.json", "result.json"
 LEFT_OUT = "left_out.json"
+SWEEP = "sweep.png"
 METRICS, TENSORBOARD, CHECKPOINTS, EVAL = "metrics.jsonl", "tensorboard", "checkpoints", "eval"
 LOCK = ".lock"
 

@@ -132,10 +132,13 @@ def _annotated_attributes(tree: ast.Module) -> Iterator[tuple[str, type]]:
 
 
 def all_reads() -> set[tuple[type, str]]:
-    """The (section, key) pairs that the package reads, outside `config` itself."""
+    """The (section, key) pairs that the package reads.
+
+    In `config` itself only by what makes several configs of one.
+    """
     found: set[tuple[type, str]] = set()
     for path in PACKAGE.rglob("*.py"):
-        if "config" not in path.relative_to(PACKAGE).parts:
+        if "config" not in path.relative_to(PACKAGE).parts or path.name == "variants.py":
             found |= reads(ast.parse(path.read_text(), str(path)))
     return found
 

@@ -184,7 +184,8 @@ def test_free_keys_are_those_of_the_design() -> None:
     others = {
         f"data.{name}" for name in ("path", "download", "cache", "cache_path", "threads", "ahead")
     }
-    assert free == of_sections | others | {"train.steps_per_call"}
+    of_train = {"train.steps_per_call", "train.export_replica"}
+    assert free == of_sections | others | of_train
 
 
 def test_a_config_has_no_other_way_in() -> None:

@@ -20,19 +20,25 @@ SHORT = [
 # Images as the data has them, and the number of classes; None where the recipe names them.
 STAND_INS: dict[str, tuple[str, int | None]] = {
     "cifar10_resnet18": ("32,32,3", 10),
+    "cifar10_resnet18_muon": ("32,32,3", 10),
     "dogs_vs_cats_resnet18": ("230,250,3", 2),
     "features_mlp": ("12", 3),
     "fashion_mnist_resnet": ("28,28,1", None),
     "finetune_folder": ("150,140,3", 4),
     "folder_resnet18": ("150,140,3", 4),
     "imagenet_resnet50": ("280,260,3", 1000),
+    "imagenet_resnet50_a2": ("280,260,3", 1000),
+    "imagenet_resnet50_a3": ("280,260,3", 1000),
 }
 BIG = (
     "cifar10_resnet18",
+    "cifar10_resnet18_muon",
     "dogs_vs_cats_resnet18",
     "finetune_folder",
     "folder_resnet18",
     "imagenet_resnet50",
+    "imagenet_resnet50_a2",
+    "imagenet_resnet50_a3",
 )
 
 

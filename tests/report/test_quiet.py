@@ -1,6 +1,6 @@
 import inspect
 
-from jaxtrain.report import QuietReporter, Reporter
+from jaxtrain.report import QuietReporter, Reporter, TrainReport
 
 
 def public(kind):
@@ -18,4 +18,4 @@ def test_it_takes_all_that_a_reporter_takes_and_does_nothing():
         reporter.start(3, evaluates=True)
         with reporter.paused("evaluate") as tick:
             tick(1, 2)
-        reporter.train(4, 1.0, 0.5, 0.1)
+        reporter.train(4, TrainReport(1.0, 0.5, 0.1))

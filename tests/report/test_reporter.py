@@ -11,7 +11,7 @@ from report.screen import Screen
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from jaxtrain.errors import CheckpointError, UsageError
-from jaxtrain.report import MetricsLog, Reporter
+from jaxtrain.report import MetricsLog, Reporter, TrainReport
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_run(make, tmp_path, clock):
             clock.sleep(0.5)
             reporter.tick(step)
             if step % 20 == 0:
-                reporter.train(step, loss=1 / step, accuracy=0.5, learning_rate=0.1)
+                reporter.train(step, TrainReport(loss=1 / step, accuracy=0.5, learning_rate=0.1))
         with reporter.paused("evaluate") as batches:
             clock.sleep(30)
             batches(1, 1)
@@ -98,7 +98,7 @@ def test_a_resumed_run_has_each_step_once(make, tmp_path):
         with make() as reporter:
             reporter.start(start)
             for step in range(start + 5, stop + 1, 5):
-                reporter.train(step, 1.0, 0.5, 0.1)
+                reporter.train(step, TrainReport(1.0, 0.5, 0.1))
                 reporter.eval(step, "test", {"loss": 2.0, "accuracy": 0.5})
     events = MetricsLog(tmp_path / "metrics.jsonl").read()
     expected = list(range(5, 41, 5))
@@ -114,7 +114,7 @@ def test_speed_counts_from_where_the_run_goes_on(make, clock):
         clock.sleep(100)
         reporter.start(30)
         clock.sleep(2)
-        reporter.train(34, 1.0, 0.5, 0.1)
+        reporter.train(34, TrainReport(1.0, 0.5, 0.1))
         assert (reporter._speed.training_seconds, reporter._speed.images_per_second_overall) == (
             2,
             20,
@@ -124,7 +124,7 @@ def test_speed_counts_from_where_the_run_goes_on(make, clock):
 def test_tensorboard_can_be_off_and_on_again(make, tmp_path):
     with make(tensorboard=False) as reporter:
         reporter.start(0)
-        reporter.train(10, 1.0, 0.5, 0.1)
+        reporter.train(10, TrainReport(1.0, 0.5, 0.1))
         reporter.hparams({"seed": 0}, {"accuracy": 0.5})
     assert not (tmp_path / "tensorboard").exists()
     with make() as reporter:
@@ -135,7 +135,7 @@ def test_tensorboard_can_be_off_and_on_again(make, tmp_path):
 def test_hparams_belong_to_the_last_step(make, tmp_path):
     with make() as reporter:
         reporter.start(0)
-        reporter.train(40, 1.0, 0.5, 0.1)
+        reporter.train(40, TrainReport(1.0, 0.5, 0.1))
         reporter.hparams({"seed": 0}, {"accuracy": 0.5})
     assert steps(tmp_path, "final/accuracy") == [40]
 
@@ -163,7 +163,7 @@ def test_damaged_and_full_are_expected_errors(make, tmp_path, monkeypatch):
     with make() as reporter:
         reporter.start(0)
         with pytest.raises(CheckpointError, match="No space left"):
-            reporter.train(1, 1.0, 0.5, 0.1)
+            reporter.train(1, TrainReport(1.0, 0.5, 0.1))
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -185,8 +185,8 @@ def test_an_exception_leaves_the_terminal_clean(make, monkeypatch, error):
 def test_closing_twice_is_closing_once(make):
     with make() as reporter:
         reporter.start(0)
-        reporter.train(1, 1.0, 0.5, 0.1)
-        reporter.train(2, 1.0, 0.5, 0.1)
+        reporter.train(1, TrainReport(1.0, 0.5, 0.1))
+        reporter.train(2, TrainReport(1.0, 0.5, 0.1))
         reporter.close()
     assert make.stream.getvalue().count("step ") == 2
 
@@ -194,13 +194,13 @@ def test_closing_twice_is_closing_once(make):
 RUN = """
 import os, signal, sys
 from pathlib import Path
-from jaxtrain.report import Reporter
+from jaxtrain.report import Reporter, TrainReport
 folder, start, kill = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 with Reporter(folder / "metrics.jsonl", folder / "tensorboard", total_steps=40, batch_size=1) as r:
     r.start(start)
     for step in range(start + 1, 41):
         r.tick(step)
-        r.train(step, 1 / step, 0.5, 0.1)
+        r.train(step, TrainReport(1 / step, 0.5, 0.1))
         if step == kill:
             os.kill(os.getpid(), signal.SIGKILL)
 assert not {"jax", "tensorflow"} & set(sys.modules)

@@ -28,7 +28,7 @@ def evaluation(step, split="test"):
 
 
 def write(folder, events, started=1000.0):
-    writer = EventWriter(folder, events, started)
+    writer = EventWriter(folder, events, started, "run")
     writer.close()
 
 
@@ -63,7 +63,7 @@ def test_an_evaluation_on_the_training_split_is_an_evaluation(folder):
 
 
 def test_scalars_are_shown_as_they_are_written(folder):
-    writer = EventWriter(folder, [], 1000.0)
+    writer = EventWriter(folder, [], 1000.0, "run")
     writer.write(train(10))
     writer.write(evaluation(10))
     writer.write(train(20, loss=0.25))
@@ -91,7 +91,7 @@ def test_what_was_not_finite_is_nan(folder):
 def test_a_rebuilt_file_has_the_old_times_and_replaces_the_old(folder):
     write(folder, [train(1), train(2), train(3)])
     (old,) = names(folder)
-    writer = EventWriter(folder, [train(1), train(2)], 2000.0)
+    writer = EventWriter(folder, [train(1), train(2)], 2000.0, "run")
     writer.write(train(3, loss=7.0))
     writer.close()
     assert scalars(folder)["train/loss"] == [(101.0, 1, 0.5), (102.0, 2, 0.5), (103.0, 3, 7.0)]
@@ -146,7 +146,7 @@ def test_a_running_viewer_sees_each_step_once(folder):
         return [event.step for event in viewer.Tensors("tensorboard", "train/loss")]
 
     assert seen() == [1, 2, 3]
-    writer = EventWriter(folder, [train(1)], 2000.0)
+    writer = EventWriter(folder, [train(1)], 2000.0, "run")
     assert seen() == [1]
     writer.write(train(2))
     assert seen() == [1, 2]
@@ -155,7 +155,7 @@ def test_a_running_viewer_sees_each_step_once(folder):
 
 def test_hparams_are_shown_with_the_final_metrics(folder):
     config = {"seed": 3, "name": "adam", "lr": 0.5, "on": True, "sizes": (5, 2), "path": None}
-    writer = EventWriter(folder, [train(1)], 1000.0)
+    writer = EventWriter(folder, [train(1)], 1000.0, "run")
     writer.hparams(config, {"accuracy": 0.75, "count": 10, "split": "test"}, step=4, time=1500.0)
     writer.close()
     viewer = EventMultiplexer()
@@ -192,7 +192,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from jaxtrain.report.tensorboard import EventWriter
-writer = EventWriter(Path(sys.argv[1]), [], 1.0)
+writer = EventWriter(Path(sys.argv[1]), [], 1.0, "run")
 event = {"step": 1, "time": 2.0, "split": "test", "loss": 3.0, "accuracy": 0.5}
 writer.write(event)
 assert "tensorflow" not in sys.modules
@@ -222,4 +222,4 @@ def test_a_killed_process_loses_nothing_and_never_imports_tensorflow(folder, tmp
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(CheckpointError, match=r"cannot write TensorBoard events to .*file"):
-        EventWriter(tmp_path / "file", [], 1.0)
+        EventWriter(tmp_path / "file", [], 1.0, "run")
