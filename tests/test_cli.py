@@ -437,7 +437,7 @@ def test_eval_takes_only_what_does_not_change_the_run(calls: Calls, name: str) -
     allowed = {"source", "path", "name", "version", "image_key", "label_key", "download"}
     allowed |= {"path_column", "label_column", "split_column", "eval_split"}
     allowed |= {"cache", "cache_path", "threads", "ahead"}
-    allowed = {f"data.{n}" for n in allowed}
+    allowed = {f"data.{n}" for n in allowed} | {"train.export_replica"}
     own = {"data.cache": "memory", "parallel.mode": "pmap", "parallel.peer_timeout_seconds": "3"}
     own |= {"eval.weights": "raw"}
     text = own.get(name, "1")

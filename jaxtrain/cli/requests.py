@@ -30,6 +30,8 @@ from jaxtrain.errors import UsageError
 # Where the examples come from; what is made of them is the run's own.
 _PLACE_KEYS = (*EXAMPLE_KEYS, "data.download", "data.eval_split", "data.on_bad_file")
 _READING_KEYS = ("data.cache", "data.cache_path", "data.threads", "data.ahead")
+# Which weights are used, and how they lie on the devices.
+_WEIGHT_KEYS = ("eval.weights", "train.export_replica", "parallel.")
 # Examples that an export is verified with.
 _VERIFY = 256
 
@@ -90,7 +92,7 @@ def eval_request(given: Given) -> EvalRequest:
     exported = _exported(given)
     keys: tuple[str, ...] = (*_PLACE_KEYS, "eval.batch_size", "eval.flip_average")
     if exported is None:
-        keys = (*_PLACE_KEYS, *_READING_KEYS, "eval.", "parallel.")
+        keys = (*_PLACE_KEYS, *_READING_KEYS, "eval.", *_WEIGHT_KEYS[1:])
     predictions = file_for("predictions", given.flags["predictions"])
     if given.flags["top_k"] is not None and predictions is None:
         raise UsageError(f"--top_k={given.flags['top_k']} needs --predictions=FILE, for its rows")
@@ -142,7 +144,7 @@ def predict_request(given: Given) -> PredictRequest:
         raise UsageError("nothing to classify; name images, folders, arrays, or - for a list")
     keys: tuple[str, ...] = ("eval.batch_size",)
     if exported is None:
-        keys = (*keys, "eval.weights", "parallel.")
+        keys = (*keys, *_WEIGHT_KEYS)
     return PredictRequest(
         paths=given.words,
         workdir=workdir,
@@ -184,7 +186,7 @@ def export_request(given: Given) -> ExportRequest:
         verify=_verify(verify),
         tolerance=tolerance,
         overwrite=bool(given.flags["overwrite"]),
-        overrides=_overrides(given, "export", (*_PLACE_KEYS, "eval.weights", "parallel.")),
+        overrides=_overrides(given, "export", (*_PLACE_KEYS, *_WEIGHT_KEYS)),
     )
 
 
