@@ -216,6 +216,23 @@ def test_mnist_mlp_is_packaged() -> None:
     assert config.train.epochs <= 10
 
 
+def test_procedures_of_resnet_strikes_back_differ_as_in_its_table() -> None:
+    """Wightman et al. (2021), table 2; timm's magnitudes, 7 and 6, go to 10, and these to 30."""
+    a2, a3 = (
+        flatten(resolve(load_recipe(f"imagenet_resnet50_{name}"), {})[0]) for name in ("a2", "a3")
+    )
+    augment = (
+        "flip|randaugment(layers=1, magnitude={}, fill=0.45)|mixup_or_cutmix(mixup=0.1, cutmix=1.0)"
+    )
+    assert {key: (a2[key], a3[key]) for key in a2 if a2[key] != a3[key]} == {
+        "data.image_size": ((224,), (160,)),
+        "data.augment": (augment.format(21), augment.format(18)),
+        "model.resnet.stochastic_depth": (0.05, 0.0),
+        "optimizer.learning_rate": (5e-3, 8e-3),
+        "train.epochs": (300.0, 100.0),
+    }
+
+
 def test_overrides_win_over_the_recipe_and_say_so(tmp_path: Path) -> None:
     reference = recipe(tmp_path, "config.train.epochs = 2", "config.model.args.a = 1")
     overrides = {"train.epochs": "None", "train.steps": "5", "model.args.b": "2"}
