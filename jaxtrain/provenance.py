@@ -42,7 +42,7 @@ def describe(
     Args:
         config: the resolved config.
         class_names: one name a class, in label order.
-        image_shape: of one example.
+        image_shape: of one example, as it is evaluated.
         fingerprints: checksums of the splits by role.
         statistics: the `mean` and `std` that features are standardised by, if they are.
     """

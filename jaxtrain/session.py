@@ -217,7 +217,7 @@ class Session:
         described = provenance.describe(
             self.run.config,
             self.run.dataset.class_names,
-            self.run.image_shape,
+            self.run.dataset.eval.image_shape,
             self.run.fingerprints,
             dataclasses.asdict(self.run.fixed.normalise) if standardizes else None,
         )

@@ -22,7 +22,7 @@ class StoredModel:
     Attributes:
         config: what it was trained with.
         class_names: one name a class, in label order.
-        image_shape: of one example.
+        image_shape: of one example, as it is evaluated.
         normalise: what it sees of an example.
         model: the network.
         abstract: shapes and dtypes of its parameters and collections.

@@ -55,6 +55,7 @@ def describe(run: Run, request: CheckRequest) -> Report:
         },
         "evaluation": _evaluation(run),
         "model": _model(run, parameters),
+        "replicas": _replicas(run),
         "weights": list(run.check_given()),
         "rules": _rules(run),
         "frozen": _frozen(run),
@@ -155,6 +156,15 @@ def _model(run: Run, parameters: list[Layout]) -> Report:
             for one, leaf in zip(parameters, jax.tree.leaves(params), strict=True)
         ],
     }
+
+
+def _replicas(run: Run) -> Report | None:
+    """The models of a run; None: there is one."""
+    several = run.replicas
+    if several is None:
+        return None
+    key, values = run.variants[0].key, [variant.value for variant in run.variants]
+    return {"count": several.count, "key": key, "values": values, "vmapped": not several.unroll}
 
 
 def _rules(run: Run) -> Report:

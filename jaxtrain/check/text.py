@@ -66,6 +66,7 @@ def report_lines(run: Run, report: Report) -> list[str]:
         field("", "first {first:g}, highest {highest:g}, last {last:g}".format(**schedule)),
         *_layer_lines(model["layers"]),
         field("model", _model(run, model, noun)),
+        *_replica_lines(report["replicas"]),
         *(field("weights", note) for note in report["weights"]),
         *_rule_lines(report["rules"]),
         *_frozen_lines(report),
@@ -89,8 +90,8 @@ def report_lines(run: Run, report: Report) -> list[str]:
 
 def _data_lines(run: Run, report: Report, noun: str) -> list[str]:
     names = list(report["data"])
-    first = next(iter(report["data"].values()))
-    shape = examples.shape_text(first["image_shape"])
+    shapes = [examples.shape_text(of["image_shape"]) for of in report["data"].values()]
+    shape = " and ".join(dict.fromkeys(shapes))
     sizes = ", ".join(f"{report['data'][name]['examples']:,} {name}" for name in names)
     classes = run.dataset.class_names
     lines = [field("data", f"{run.config.data.source}: {sizes}; {shape}; {len(classes)} classes")]
@@ -122,6 +123,15 @@ def _layer_lines(layers: list[Report]) -> list[str]:
     ]
     rows = [("layer", "kind", "output", "parameters", "FLOPs"), *rows]
     return [field("", line) for line in table(rows, "<<<>>")]
+
+
+def _replica_lines(replicas: Report | None) -> list[str]:
+    """The models of one program, if they are several."""
+    if replicas is None:
+        return []
+    names = ", ".join(f"{value:g}" for value in replicas["values"])
+    how = "vmapped" if replicas["vmapped"] else "one after the other"
+    return [field("models", f"{replicas['count']} ({how}): {replicas['key']} {names}")]
 
 
 def _model(run: Run, model: Report, noun: str) -> str:

@@ -146,6 +146,12 @@ class DataConfig:
         "that share of its area",
         non_empty,
     )
+    eval_image_size: tuple[int, ...] | None = key(
+        None,
+        "side, or height,width, at which images are evaluated and predicted, if it is another; for "
+        "models that take any size",
+        image_sides,
+    )
     eval_crop: float = key(1.0, "share of the shorter side that the centre crop keeps", crop_share)
     mean: tuple[float, ...] = key(
         (0.0,),

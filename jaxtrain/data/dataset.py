@@ -97,7 +97,10 @@ def _open(config: DataConfig, progress: Progress) -> Dataset:
             _notes(source, [opened]),
         )
     evaluated = sizes.for_evaluation(evals[0], sizing)
-    if train.image_shape != evaluated.image_shape:
+    alike = train.image_shape == evaluated.image_shape
+    if config.eval_image_size is not None:
+        alike = train.image_shape[2] == evaluated.image_shape[2]
+    if not alike:
         raise _unlike(train, evaluated)
     return Dataset(train, evaluated, class_names, _notes(source, [opened, *evals]))
 

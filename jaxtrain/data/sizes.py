@@ -31,12 +31,14 @@ class Sizing:
 
     Attributes:
         sides: (height, width) of every image; None: as they are.
+        eval_sides: that of those that are evaluated.
         crop: the part that is trained on.
         eval_crop: share of the shorter side that the centre crop keeps.
         cache: where decoded images are kept.
     """
 
     sides: tuple[int, int] | None
+    eval_sides: tuple[int, int] | None
     crop: crops.Center | crops.RandomResized
     eval_crop: float
     cache: Cache
@@ -54,8 +56,12 @@ def sizing(config: DataConfig) -> Sizing:
             f"data.crop={config.crop!r} holds {len(parsed)} crops; write one, "
             f"{' or '.join(crops.CROPS)}"
         )
-    sides = None if config.image_size is None else (config.image_size[0], config.image_size[-1])
-    return Sizing(sides, parsed[0], config.eval_crop, Cache(config.cache, config.cache_path))
+    sides, eval_sides = (
+        None if size is None else (size[0], size[-1])
+        for size in (config.image_size, config.eval_image_size or config.image_size)
+    )
+    cache = Cache(config.cache, config.cache_path)
+    return Sizing(sides, eval_sides, parsed[0], config.eval_crop, cache)
 
 
 def for_training(opened: Split | RawSplit, sizing: Sizing) -> Split:
@@ -65,8 +71,8 @@ def for_training(opened: Split | RawSplit, sizing: Sizing) -> Split:
         UsageError: its images vary in size, and none is set; or it holds features, and one is.
     """
     if isinstance(sizing.crop, crops.Center) or _has_features(opened):
-        return for_evaluation(opened, sizing)
-    return RandomSplit(_raw(opened), _sides(opened, sizing), sizing.crop, sizing.cache)
+        return _center(opened, sizing, sizing.sides)
+    return RandomSplit(_raw(opened), _sides(opened, sizing.sides), sizing.crop, sizing.cache)
 
 
 def for_evaluation(opened: Split | RawSplit, sizing: Sizing) -> Split:
@@ -75,10 +81,14 @@ def for_evaluation(opened: Split | RawSplit, sizing: Sizing) -> Split:
     Raises:
         UsageError: as for `for_training`.
     """
+    return _center(opened, sizing, sizing.eval_sides)
+
+
+def _center(opened: Split | RawSplit, sizing: Sizing, sides: tuple[int, int] | None) -> Split:
     if isinstance(opened, Split) and _has_features(opened):
         _refuse_for_features(opened, sizing)
         return opened
-    sides = _sides(opened, sizing)
+    sides = _sides(opened, sides)
     if isinstance(opened, Split) and opened.image_shape[:2] == sides and sizing.eval_crop == 1:
         return opened
     return CenterSplit(_raw(opened), sides, sizing.eval_crop, sizing.cache)
@@ -118,9 +128,9 @@ def _raw(opened: Split | RawSplit) -> RawSplit:
     return _Decoded(opened) if isinstance(opened, Split) else opened
 
 
-def _sides(opened: Split | RawSplit, sizing: Sizing) -> tuple[int, int]:
-    if sizing.sides is not None:
-        return sizing.sides
+def _sides(opened: Split | RawSplit, sides: tuple[int, int] | None) -> tuple[int, int]:
+    if sides is not None:
+        return sides
     if opened.image_shape is None:
         raise UsageError(
             f"the images of split {opened.name} vary in size ({opened.origin}); set "
@@ -137,6 +147,7 @@ def _has_features(opened: Split | RawSplit) -> bool:
 def _refuse_for_features(split: Split, sizing: Sizing) -> None:
     for key, value, default in (
         ("image_size", sizing.sides, None),
+        ("eval_image_size", sizing.eval_sides, None),
         ("crop", sizing.crop, crops.Center()),
         ("eval_crop", sizing.eval_crop, 1.0),
     ):

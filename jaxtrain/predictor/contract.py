@@ -45,7 +45,7 @@ def open_split(
     name: str | None,
     progress: data.Progress = data.silent,
 ) -> data.Split:
-    """Examples for a model, brought to the size of those that it was trained on.
+    """Examples for a model, brought to the size of those that it was evaluated on.
 
     Args:
         model: the model.
@@ -59,7 +59,10 @@ def open_split(
     sized = config
     if is_image(model.image_shape):
         sized = dataclasses.replace(
-            config, image_size=model.image_shape[:2], eval_crop=model.config.data.eval_crop
+            config,
+            image_size=model.image_shape[:2],
+            eval_image_size=None,
+            eval_crop=model.config.data.eval_crop,
         )
         if config.source in data.FILE_SOURCES:
             background = model.config.data.background

@@ -25,7 +25,7 @@ from jaxtrain.parallel.mesh import (
     with_shardings,
 )
 from jaxtrain.replicas import Replicas, state_together
-from jaxtrain.setup.checks import check_divides, check_memory, check_mode
+from jaxtrain.setup.checks import check_any_size, check_divides, check_memory, check_mode
 from jaxtrain.setup.run import Run
 from jaxtrain.setup.schedule import build_plan, build_schedule
 from jaxtrain.state import TrainState
@@ -63,6 +63,7 @@ def build(
     schedule = build_schedule(first, run_plan)
     model = models.build(first.model, dataset.num_classes)
     variables = state.abstract_model(model, image_shape, dataset.num_classes)
+    check_any_size(model, variables, dataset)
     of_params = parameter_shardings(config.parallel.rules, variables["params"], mesh)
     check_memory(with_shardings(variables["params"], of_params), mesh)
     frozen = models.frozen(first.model, model, variables)

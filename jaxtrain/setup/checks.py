@@ -1,14 +1,16 @@
-"""What does not fit the devices."""
+"""What does not fit the devices, or one another."""
 
 from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
-from jaxtrain import plan
+from jaxtrain import data, plan, state
 from jaxtrain.config import Config
 from jaxtrain.config.schema import TrainConfig
+from jaxtrain.data.examples import shape_text
 from jaxtrain.errors import UsageError
+from jaxtrain.models import Model
 from jaxtrain.parallel.mesh import AnyMesh, bytes_per_device, memory_bytes
 
 
@@ -53,6 +55,29 @@ def check_divides(config: TrainConfig, devices: int, together: int) -> None:
         raise UsageError(
             f"train.batch_size={size} does not divide over {' and '.join(over)}; "
             f"try {' or '.join(map(str, near))}"
+        )
+
+
+def check_any_size(model: Model, variables: dict[str, Any], dataset: data.Dataset) -> None:
+    """Refuses a model that takes the training images' size alone, if others are evaluated.
+
+    Args:
+        model: the network.
+        variables: abstract, for training images.
+        dataset: the splits.
+
+    Raises:
+        UsageError: it cannot be built for the others, or has other variables.
+    """
+    shape = dataset.eval.image_shape
+    if shape == dataset.train.image_shape:
+        return
+    others = state.abstract_model(model, shape, dataset.num_classes)
+    if others != variables:
+        raise UsageError(
+            f"data.eval_image_size: the model has other parameters for images of "
+            f"{shape_text(shape)} than for {shape_text(dataset.train.image_shape)}, which it is "
+            "trained on; set data.eval_image_size=None, or take a model for any size, as a resnet"
         )
 
 

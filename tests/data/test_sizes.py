@@ -74,14 +74,18 @@ def no_room(monkeypatch):
 
 def test_the_config_is_parsed():
     assert sizes.sizing(DataConfig()) == sizes.Sizing(
-        None, crops.Center(), 1.0, Cache("auto", None)
+        None, None, crops.Center(), 1.0, Cache("auto", None)
     )
     config = DataConfig(image_size=(8,), crop="random_resized(0.08,1.0)", eval_crop=0.875)
-    expected = sizes.Sizing((8, 8), crops.RandomResized(0.08, 1.0), 0.875, Cache("auto", None))
-    assert sizes.sizing(config) == expected
-    config = DataConfig(image_size=(8, 6), crop="random_resized(0.5, ratio=(1, 1))")
     expected = sizes.Sizing(
-        (8, 6), crops.RandomResized(0.5, 1.0, (1.0, 1.0)), 1.0, Cache("auto", None)
+        (8, 8), (8, 8), crops.RandomResized(0.08, 1.0), 0.875, Cache("auto", None)
+    )
+    assert sizes.sizing(config) == expected
+    config = DataConfig(
+        image_size=(8, 6), eval_image_size=(9,), crop="random_resized(0.5, ratio=(1, 1))"
+    )
+    expected = sizes.Sizing(
+        (8, 6), (9, 9), crops.RandomResized(0.5, 1.0, (1.0, 1.0)), 1.0, Cache("auto", None)
     )
     assert sizes.sizing(config) == expected
 
@@ -358,3 +362,12 @@ def test_channels_are_checked_where_sizes_vary():
     raw.pictures[1] = np.zeros((3, 4, 1), np.uint8)
     with pytest.raises(DataError, match=r"example 1 of split train is 3x4x1, .* says 3x4x3"):
         sized(raw, image_size=(8,)).read(np.array([1]))
+
+
+@pytest.mark.parametrize("crop", ["center", RANDOM])
+def test_evaluation_may_have_a_size_of_its_own(crop):
+    raw = Pictures()
+    keys = {"image_size": (6,), "eval_image_size": (9, 8), "crop": crop}
+    assert sized(raw, train=True, **keys).image_shape == (6, 6, 3)
+    found = sized(raw, **keys)
+    assert np.array_equal(found.images, sized(raw, image_size=(9, 8)).images)

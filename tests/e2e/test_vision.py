@@ -172,6 +172,7 @@ REFUSED = [
     (["--config.data.augment=saturation(0.2)"], "data.augment"),
     (["--config.data.crop=random_resized(2,3)"], "data.crop"),
     (["--config.data.source=tfds"], "data.name"),
+    (["--config.data.eval_image_size=20"], "data.eval_image_size: the model has other parameters"),
 ]
 
 
@@ -238,6 +239,19 @@ def test_other_data_is_brought_to_the_size_of_training(command: Command, trained
     message = command.refused("eval", "--workdir=runs/resnet", *other)
     assert "has images of 3 channels, but the model was trained on images of 1" in message
     assert trained.exists()
+
+
+def test_images_are_evaluated_at_a_size_of_their_own(command: Command) -> None:
+    """In training, in evaluation, in prediction and in exports alike."""
+    sizes = ["--config.data.image_size=12", "--config.data.eval_image_size=16"]
+    words = [*RESNET, *sizes, "--config.train.steps=2", "--workdir=runs/sizes"]
+    trained = command.result("train", *words)
+    assert command.result("eval", "--workdir=runs/sizes")["eval"] == trained["eval"]
+    command.result("export", "--workdir=runs/sizes", "--format=stablehlo", "--output=sized")
+    scored = command.result("eval", "--workdir=runs/sizes", "--exported=sized")
+    assert scored["eval"]["accuracy"] == trained["eval"]["accuracy"]
+    signature = json.loads((command.folder / "sized/signature.json").read_text())
+    assert signature["input"]["shape"][1:] == [16, 16, 1]
 
 
 def test_keys_of_another_model_are_refused(command: Command) -> None:
