@@ -226,6 +226,7 @@ def test_procedures_of_resnet_strikes_back_differ_as_in_its_table() -> None:
     )
     assert {key: (a2[key], a3[key]) for key in a2 if a2[key] != a3[key]} == {
         "data.image_size": ((224,), (160,)),
+        "data.eval_image_size": (None, (224,)),
         "data.augment": (augment.format(21), augment.format(18)),
         "model.resnet.stochastic_depth": (0.05, 0.0),
         "optimizer.learning_rate": (5e-3, 8e-3),
