@@ -255,14 +255,25 @@ def _refuse_foreign(path: AnyPath) -> None:
         )
 
 
+def _has_saved(path: AnyPath) -> bool:
+    """Whether there is anything to go on from, whole or not.
+
+    A run that ended before, as at a file that it cannot read, has nothing that another config or
+    mended data could contradict.
+    """
+    checkpoints = path / CHECKPOINTS
+    saved = checkpoints.is_dir() and any(True for _ in checkpoints.iterdir())
+    return saved or (path / RESULT).exists()
+
+
 def _take(path: AnyPath, config: Config, data: DataIdentity, *, extend: bool) -> Workdir:
     """Writes what a new run is, or checks it against the run already there."""
-    if not (path / CONFIG).exists():
+    previous = load_json(path / CONFIG) if (path / CONFIG).exists() else None
+    if previous is None or not _has_saved(path):
         atomic_write_json(path / CLASSES, data.class_names)
         atomic_write_json(path / DATA, data.fingerprints)
         atomic_write_text(path / CONFIG, to_json(config))  # last: it makes the folder a run's
-        return Workdir(path, extended=False, previous=None)
-    previous = load_json(path / CONFIG)
+        return Workdir(path, extended=False, previous=previous)
     longer = refuse_another_run(path, previous, config, data, extend=extend)
     if longer:
         # Before the longer config is there, or a crash between the two would leave a run that

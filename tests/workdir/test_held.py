@@ -30,6 +30,11 @@ with open_run(sys.argv[1], config, data, extend=False, say=print):
 """
 
 
+def save(run):
+    """What keeps a run from another beginning."""
+    (run.checkpoints_dir / "1").mkdir(parents=True)
+
+
 def tree(path):
     return sorted(str(entry.relative_to(path)) for entry in path.rglob("*"))
 
@@ -85,8 +90,8 @@ def test_free_keys_may_change_and_are_kept(tmp_path, config):
 
 
 def test_all_other_changes_are_refused_on_one_line(tmp_path, config):
-    with open_run(tmp_path, config(optimizer__learning_rate=0.1)):
-        pass
+    with open_run(tmp_path, config(optimizer__learning_rate=0.1)) as run:
+        save(run)
     before = (tmp_path / "config.json").read_bytes()
     changed = config(optimizer__learning_rate=0.2, seed=3, report__every_steps=7)
     with pytest.raises(UsageError) as caught, open_run(tmp_path, changed):
@@ -212,12 +217,23 @@ def test_other_data_is_refused_before_anything_changes(tmp_path, config, data, s
 
 @pytest.mark.parametrize("name", ["classes.json", "data.json"])
 def test_damaged_records_of_the_data_are_named(tmp_path, config, name):
-    with open_run(tmp_path, config()):
-        pass
+    with open_run(tmp_path, config()) as run:
+        save(run)
     for text in ("", "3", "{"):
         (tmp_path / name).write_text(text)
         with pytest.raises(UsageError, match=rf"{name} is damaged"), open_run(tmp_path, config()):
             pass
+
+
+def test_a_run_that_has_saved_nothing_may_begin_otherwise(tmp_path, config):
+    with open_run(tmp_path, config()) as run:
+        run.checkpoints_dir.mkdir()
+    changed, data = config(seed=3), DataIdentity(("cat", "dog", "owl"), {"train": "b"})
+    with open_run(tmp_path, changed, data=data) as run:
+        assert not run.extended
+    assert load_json(tmp_path / "config.json") == changed
+    assert json.loads((tmp_path / "classes.json").read_text()) == ["cat", "dog", "owl"]
+    assert json.loads((tmp_path / "data.json").read_text()) == {"train": "b"}
 
 
 def test_foreign_folders_are_refused_and_left_alone(tmp_path, config):
