@@ -64,6 +64,10 @@ class Range(NamedTuple):
     bits: int
 
 
+# The first of `changes` is none.
+_NOTHING = 0
+
+
 class Change(NamedTuple):
     """What one operation does to an image, as `nearest`, `Curve` and `Blend` take it."""
 
@@ -131,17 +135,21 @@ class RandAugment(_Policy):
         layers: how many; the paper's N.
         magnitude: the strength, 0 to 30; the paper's M.
         fill: value of what comes from outside, 0 to 1.
+        p: probability that one of them is done, each on its own.
     """
 
     layers: int = 2
     magnitude: int = 9
     fill: float = 0.0
+    p: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.layers <= _MOST_LAYERS:
             raise ValueError(f"layers must be between 0 and {_MOST_LAYERS}")
         if not 0 <= self.magnitude <= STRONGEST:
             raise ValueError(f"magnitude must be between 0 and {STRONGEST}")
+        if not 0 < self.p <= 1:
+            raise ValueError("p must be above 0, and 1 at most")
         _check_fill(self.fill)
 
     def __call__(self, key: jax.Array, image: jax.Array, row: jax.Array) -> jax.Array:
@@ -149,7 +157,9 @@ class RandAugment(_Policy):
         height, width = image.shape[1:3]
         most = Range(0.3, (150 / 331 * height, 150 / 331 * width), 30.0, 0.9, 4)
         choices = Choices.of(most, [self.magnitude], (height, width))
-        return _changed(key, image, choices, uniform(key, row, self.layers), self.fill)
+        return _changed(
+            key, image, choices, uniform(key, row, self.layers), fill=self.fill, p=self.p
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,16 +179,25 @@ class TrivialAugment(_Policy):
         """As `Operation`."""
         most = Range(0.99, (32.0, 32.0), 135.0, 0.99, 6)
         choices = Choices.of(most, range(STRONGEST + 1), (image.shape[1], image.shape[2]))
-        return _changed(key, image, choices, uniform(key, row, 1), self.fill)
+        return _changed(key, image, choices, uniform(key, row, 1), fill=self.fill)
 
 
 def _changed(
-    key: jax.Array, image: jax.Array, choices: "Choices", draws: jax.Array, fill: float
+    key: jax.Array,
+    image: jax.Array,
+    choices: "Choices",
+    draws: jax.Array,
+    *,
+    fill: float,
+    p: float = 1.0,
 ) -> jax.Array:
-    """Images after one change for each draw, float32 `[batch, layers]` in [0, 1)."""
+    """Images after one change for each draw, float32 `[batch, layers]` in [0, 1), below `p`."""
     before = after = quantised(image)
+    last = len(choices.rows) - 1
     for draw in draws.T:
-        after = choices.applied(key, after, (draw * len(choices.rows)).astype(jnp.int32), fill)
+        choice = jnp.minimum((draw / p * len(choices.rows)).astype(jnp.int32), last)
+        choice = jnp.where(draw < p, choice, _NOTHING)
+        after = choices.applied(key, after, choice, fill)
     # As XLA compiles a division by 255.
     return jnp.where(after == before, image, after.astype(jnp.float32) * np.float32(1 / WHITE))
 

@@ -197,6 +197,7 @@ def test_operations_are_compiled_apart_on_a_cpu():
         ("elastic(fill=2)", "fill must be between 0 and 1"),
         ("randaugment(-1)", "layers must be between 0 and 10"),
         ("randaugment(magnitude=31)", "magnitude must be between 0 and 30"),
+        ("randaugment(p=0)", "p must be above 0, and 1 at most"),
         ("randaugment(fill=128)", "fill must be between 0 and 1"),
         ("trivialaugment(128)", "fill must be between 0 and 1"),
         ("grayscale", "did you mean 'greyscale'"),

@@ -156,7 +156,11 @@ def test_values_between_the_levels_stay_where_nothing_changes():
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(
     ("operation", "most", "strengths"),
-    [(RandAugment(3, 14, 0.5), RAND, (14,)), (TrivialAugment(0.5), WIDE, tuple(range(31)))],
+    [
+        (RandAugment(3, 14, 0.5), RAND, (14,)),
+        (RandAugment(4, 14, 0.5, p=0.5), RAND, (14,)),
+        (TrivialAugment(0.5), WIDE, tuple(range(31))),
+    ],
 )
 def test_policies_do_what_each_row_draws(operation, most, strengths, channels):
     image = photos(64, channels)
@@ -164,9 +168,11 @@ def test_policies_do_what_each_row_draws(operation, most, strengths, channels):
     applied = _applied(most, strengths, 0.5)
     expected = jnp.asarray(image)
     layers = operation.layers if isinstance(operation, RandAugment) else 1
+    p = operation.p if isinstance(operation, RandAugment) else 1.0
     draws = np.asarray(uniform(KEY, rows(64), layers))
     for draw in draws.T:
-        expected = applied(expected, jnp.asarray((draw * 28 * len(strengths)).astype(np.int32)))
+        choice = (draw / np.float32(p) * 28 * len(strengths)).astype(np.int32)
+        expected = applied(expected, jnp.asarray(np.where(draw < p, choice, 0)))  # 0: identity
     np.testing.assert_array_equal(found, unit(np.asarray(expected)))
     assert found.dtype == np.float32
     assert found.shape == image.shape

@@ -222,7 +222,8 @@ def test_procedures_of_resnet_strikes_back_differ_as_in_its_table() -> None:
         flatten(resolve(load_recipe(f"imagenet_resnet50_{name}"), {})[0]) for name in ("a2", "a3")
     )
     augment = (
-        "flip|randaugment(layers=1, magnitude={}, fill=0.45)|mixup_or_cutmix(mixup=0.1, cutmix=1.0)"
+        "flip|randaugment(layers=2, magnitude={}, p=0.5, fill=0.45)"
+        "|mixup_or_cutmix(mixup=0.1, cutmix=1.0)"
     )
     assert {key: (a2[key], a3[key]) for key in a2 if a2[key] != a3[key]} == {
         "data.image_size": ((224,), (160,)),
