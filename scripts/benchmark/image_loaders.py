@@ -3,10 +3,10 @@
     python image_loaders.py LOADER FOLDER
 
 Below FOLDER lie `photos/train/CLASS/*.jpg`, `photos/val/...` and room for a cache. For each line on
-standard input, with a number of batches, it reads as many and answers with a line of JSON: images a
-second, seconds of all processors that each took, and the bytes of its memory that are its own.
-Between those it waits, with what it has read ahead, so that only one of several such processes
-works at a time.
+standard input, with a number of batches, it warms up, reads as many and answers with a line of
+JSON: images a second, seconds of all processors that each took, and the bytes of its memory that
+are its own. Between those it waits, with what it has read ahead, so that only one of several such
+processes works at a time.
 
 It imports what its loader needs, and so runs under a Python that has no jaxtrain, too.
 """
@@ -24,6 +24,8 @@ SIDE = 224
 THREADS = 2
 # More than any of them reads ahead.
 DISCARDED = 16
+# Threads that were idle share a core at first.
+WARM_UP_SECONDS = 1.0
 
 
 def jaxtrain(folder: pathlib.Path, cache: str) -> Iterator[Any]:
@@ -117,8 +119,10 @@ def main() -> None:
     """Answers until standard input ends."""
     batches = opened(sys.argv[1], pathlib.Path(sys.argv[2]))
     for line in sys.stdin:
-        for _ in range(DISCARDED):
+        began, discarded = time.perf_counter(), 0
+        while discarded < DISCARDED or time.perf_counter() - began < WARM_UP_SECONDS:
             next(batches)
+            discarded += 1
         images = BATCH * int(line)
         began, cpu_began = time.perf_counter(), cpu_seconds()
         for _ in range(int(line)):

@@ -27,7 +27,7 @@ SCENES = 64
 COPIES = 16  # of each scene, in files of their own
 BATCHES = 16  # of the first rounds: as many images as there are files
 BATCH = 64
-SECONDS = 1.0  # that a round takes: threads that were idle share a core for a tenth of one
+SECONDS = 3.0  # that a round takes, after its warm-up
 OURS = ("none", "memory", "disk")  # data.cache
 LOADERS = pathlib.Path(__file__).with_name("image_loaders.py")
 
