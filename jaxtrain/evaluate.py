@@ -1,6 +1,7 @@
 """`jaxtrain eval`: a run's checkpoint scored on one split, every example once."""
 
 import contextlib
+import dataclasses
 import io
 import sys
 import time
@@ -98,7 +99,7 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
         if isinstance(model, Exported):
             result["exported"] = str(model.path)
         if everybody.is_first:
-            name = _name(model, split, request, scores.metrics)
+            name = _name(stored, model, split, request, scores.metrics)
             if found is not None:
                 contents = hardest.files(found, split, model.class_names, _what(model))
                 kept = _keep_hardest(stored, f"{name}-hardest-{found.by}", contents, console)
@@ -129,6 +130,7 @@ def _model(
             config,
             request.overrides,
             console.message,
+            every=True,
         )
     if everybody.count > 1:
         raise UsageError(
@@ -165,7 +167,11 @@ def _what(model: Restored | Exported) -> str:
 def _foreign(stored: workdir.StoredRun, model: Restored | Exported) -> str | None:
     """Why a model is not the run's own; None: it is."""
     if isinstance(model, Exported):
-        if difference(stored.config, model.config):
+        # Any of its replicas is its own.
+        train = dataclasses.replace(
+            model.config.train, export_replica=stored.config.train.export_replica
+        )
+        if difference(stored.config, dataclasses.replace(model.config, train=train)):
             return f"{model.path} was trained with another config"
     elif model.directory.resolve() != stored.checkpoints_dir.resolve():
         return f"{model.directory / str(model.step)} is not its own"
@@ -173,7 +179,11 @@ def _foreign(stored: workdir.StoredRun, model: Restored | Exported) -> str | Non
 
 
 def _name(
-    model: Restored | Exported, split: data.Split, request: EvalRequest, metrics: dict[str, Any]
+    stored: workdir.StoredRun,
+    model: Restored | Exported,
+    split: data.Split,
+    request: EvalRequest,
+    metrics: dict[str, Any],
 ) -> str:
     """What the files that are kept of this evaluation begin with."""
     name = f"{split.name}-{model.step}"
@@ -182,8 +192,8 @@ def _name(
         name += f"-{model.description.format}" + (f"-{quantize}" if quantize else "")
     elif model.weights == "raw":
         name += "-raw"
-    if isinstance(model, Restored) and "train.export_replica" in request.overrides:
-        name += f"-replica{model.replica}"
+    if model.config.train.export_replica != stored.config.train.export_replica:
+        name += f"-replica{model.config.train.export_replica}"
     if "flip_average" in metrics:
         name += "-flip"
     if request.has_other_data:

@@ -21,7 +21,7 @@ from jaxtrain.models import Model
 from jaxtrain.parallel.compile import Compiled, Sent
 from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.mesh import AnyMesh, pad_rows
-from jaxtrain.replicas import of_each
+from jaxtrain.replicas import map_replicas
 from jaxtrain.step import Normalise, eval_step
 from jaxtrain.tasks import Outputs, Task
 
@@ -31,9 +31,16 @@ Results = dict[str, np.ndarray]
 _BLOCK: Final = 256
 
 
-def batch_rows(batch_size: int, examples: int, mesh: AnyMesh) -> int:
-    """Rows of an evaluation's batches: what the devices divide, and no more than it needs."""
-    return pad_rows(min(batch_size, examples), mesh)
+def batch_rows(batch_size: int, examples: int, mesh: AnyMesh, at_once: int = 1) -> int:
+    """Rows of an evaluation's batches: what the devices divide, and no more than it needs.
+
+    Args:
+        batch_size: of one replica.
+        examples: of the split.
+        mesh: the devices.
+        at_once: replicas that see a batch at the same time, which share the memory of one.
+    """
+    return pad_rows(min(max(batch_size // at_once, 1), examples), mesh)
 
 
 class Evaluator:
@@ -50,7 +57,7 @@ class Evaluator:
         batch_size: int,
         mesh: Mesh,
         variables: Any,
-        models: int | None = None,
+        replicas: int | None = None,
         unroll: bool = False,
         flip_average: bool = False,
     ) -> None:
@@ -66,8 +73,9 @@ class Evaluator:
                 lowered to what the split needs.
             mesh: the devices.
             variables: abstract, parameters and collections.
-            models: of how many models those are, as of `replicas`; None: of one.
-            unroll: as of `Replicas`.
+            replicas: of how many replicas those are, stacked; None: of one model. They differ in
+                nothing that evaluation knows of.
+            unroll: as of `map_replicas`.
             flip_average: see `eval_step`.
 
         Raises:
@@ -78,13 +86,13 @@ class Evaluator:
         self._flip_average = flip_average
         self._task = task
         self._mesh = mesh
-        rows = batch_rows(batch_size, split.size, mesh)
+        rows = batch_rows(batch_size, split.size, mesh, 1 if unroll else replicas or 1)
         self._indices = data.eval_indices(split.size, rows)
         self._feed = Feed(split, config, mesh)
-        self._models = models
+        self._replicas = replicas
         step = functools.partial(eval_step, model, normalise, task, flip_average=flip_average)
-        if models is not None:
-            step = functools.partial(of_each, step, count=models, unroll=unroll)
+        if replicas is not None:
+            step = functools.partial(map_replicas, step, count=replicas, unroll=unroll)
         self._step = self._feed.compile(step, variables, rows)
         self._norms = functools.partial(
             norms_step, model, normalise, task, mesh=mesh, flip_average=flip_average
@@ -104,8 +112,8 @@ class Evaluator:
             asked: whether this process was asked to stop.
 
         Returns:
-            Those of each model, of one a list of one; None if a process was asked to stop while
-            batches were left, then on all of them.
+            Those of each replica, of one model a list of one; None if a process was asked to stop
+            while batches were left, then on all of them.
         """
         kept = self._collected(self._step, variables, self._indices, tick, asked)
         if kept is None:
@@ -113,9 +121,9 @@ class Evaluator:
         counted = len(kept["correct"])
         if counted != self.split.size:
             raise RuntimeError(f"evaluation counted {counted} of {self.split.size} examples")
-        if self._models is None:
+        if self._replicas is None:
             return [kept]
-        return [{name: of[:, k] for name, of in kept.items()} for k in range(self._models)]
+        return [{name: of[:, k] for name, of in kept.items()} for k in range(self._replicas)]
 
     def gradient_norms(
         self, variables: Any, indices: NDArray[np.int64], tick: Callable[[int, int], None]
@@ -123,7 +131,7 @@ class Evaluator:
         """The norm of the gradient of each example's own loss, float32 `[n]`; see `norms_step`.
 
         Args:
-            variables: parameters and collections, of one model.
+            variables: parameters and collections, of one replica.
             indices: which examples, `[n]`, 1 or more.
             tick: told how many of how many batches were sent.
         """
@@ -210,11 +218,11 @@ def summaries(
     variants: Sequence[Variant],
     every: Sequence[Results],
 ) -> list[dict[str, Any]]:
-    """`summary` of each model of a run; in a sweep None for each number of one that diverged.
+    """`summary` of each replica; in a sweep None for each number of one that diverged.
 
     Args:
         summarise: results to their summary.
-        variants: the models.
+        variants: the replicas.
         every: the results of each.
 
     Raises:
@@ -226,7 +234,7 @@ def summaries(
             found.append(summarise(results))
         except NonFiniteError as error:
             if not variant.is_of_sweep:
-                of = f"the model with {variant}: " if len(variants) > 1 else ""
+                of = f"the replica with {variant}: " if len(variants) > 1 else ""
                 raise NonFiniteError(f"{of}{error}") from error
             found.append({"loss": None, "accuracy": None, "count": len(results["correct"])})
     return found
@@ -356,6 +364,6 @@ def _joined(parts: list[Results]) -> Results:
 
 def _unmasked(results: Results) -> Results:
     mask = results["mask"]
-    if mask.ndim > 1:  # of several models, for which it is the same
+    if mask.ndim > 1:  # of replicas, for which it is the same
         mask = mask[:, 0]
     return {name: values[mask] for name, values in results.items() if name != "mask"}

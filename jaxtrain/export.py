@@ -59,7 +59,7 @@ def export(request: ExportRequest) -> dict[str, Any]:
             request.overrides,
             console.message,
         )
-        targets = _targets(request, stored.path, model.step)
+        targets = _targets(request, stored, model)
         with preparing() as progress:
             split = predictor.open_split(model, config.data, None, progress)
         with within_memory():
@@ -100,13 +100,16 @@ def _options(request: ExportRequest) -> formats.Options:
     return formats.Options(**given)
 
 
-def _targets(request: ExportRequest, run: files.AnyPath, step: int) -> dict[str, Path]:
+def _targets(request: ExportRequest, stored: workdir.StoredRun, model: Restored) -> dict[str, Path]:
     """Where each format goes.
 
     Raises:
         UsageError: it is taken, or is to lie in a bucket.
     """
-    several = len(request.formats) > 1
+    run, several = stored.path, len(request.formats) > 1
+    which = [str(model.step)]
+    if model.replica != stored.config.train.export_replica:
+        which.append(f"replica{model.replica}")
     if request.output is None and not isinstance(run, Path):
         raise UsageError(f"{run} cannot hold an export; give --output=PATH, a local folder")
     targets = {}
@@ -115,7 +118,7 @@ def _targets(request: ExportRequest, run: files.AnyPath, step: int) -> dict[str,
             path = request.output / name if several else request.output
         else:
             kind = [name, request.quantize] if "quantize" in FORMATS[name].reads else [name]
-            path = Path(run) / "export" / "-".join([*filter(None, kind), str(step)])
+            path = Path(run) / "export" / "-".join([*filter(None, kind), *which])
         path = Path(os.path.normpath(path))
         if path.name in ("", ".."):
             path = Path(os.path.abspath(path))

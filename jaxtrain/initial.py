@@ -14,7 +14,7 @@ from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.files import AnyPath
 from jaxtrain.parallel.mesh import AnyMesh, build_mesh, on_mesh
 from jaxtrain.pretrained import Imported
-from jaxtrain.replicas import one_of
+from jaxtrain.replicas import select
 from jaxtrain.step import Normalise
 from jaxtrain.stored import StoredModel
 
@@ -124,7 +124,7 @@ def _read(directory: AnyPath, step: int, mesh: Mesh) -> tuple[StoredModel, Any]:
     found = stored.describe(directory, step)
     item = found.item(on_mesh(found.abstract, mesh))
     weights = jax.device_get(state.weights(checkpoint.restore_model(directory, step, item), None))
-    return found, weights if found.count == 1 else one_of(weights, found.number(None))
+    return found, weights if found.count == 1 else select(weights, found.number(None))
 
 
 def _other_classes(init_from: str, theirs: tuple[str, ...], ours: tuple[str, ...]) -> Iterator[str]:

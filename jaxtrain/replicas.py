@@ -1,7 +1,7 @@
-"""Several models of one run, trained by one program: `train.replicas` and `train.replicate`.
+"""The replicas of a run, trained by one program: `train.replicas` and `train.replicate`.
 
-What a model has alone, the models of a run have together: every array of their state has an axis
-more, its first, with a place for each; but for the step, which they have in common.
+Their states are stacked: every array has an axis more than that of one, its first, with a place for
+each replica; but for the step, which they have in common.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from jaxtrain.data import Batch
 from jaxtrain.state import TrainState
 from jaxtrain.step import Fixed, StepMetrics
 
-# The axis of the models in a state: the first of all its arrays but one.
+# The axis of the replicas in a stacked state.
 _AXES = TrainState(
     step=None,  # type: ignore[arg-type]
     seed=0,  # type: ignore[arg-type]
@@ -33,18 +33,18 @@ _AXES = TrainState(
 
 @dataclasses.dataclass(frozen=True)
 class Replicas:
-    """The models of a run.
+    """The replicas of a run, two or more.
 
     Attributes:
         fixed: what stays the same over all steps, of each.
-        differ_by_rate: whether that is the same for all but for the schedule.
+        alike: whether that is the same for all, but for the schedule.
         unroll: whether they are compiled one after the other; else as one, over an axis more
-            (`vmap`), which they can be only if they differ by their rates alone.
+            (`vmap`), which they can be only if they are alike.
         share_batch: whether they all see the same batch.
     """
 
     fixed: tuple[Fixed, ...]
-    differ_by_rate: bool
+    alike: bool
     unroll: bool
     share_batch: bool
 
@@ -54,40 +54,40 @@ class Replicas:
         return len(self.fixed)
 
     def rows(self, batch_size: int) -> int:
-        """The rows of what one step of all reads, `batch_size` being the rows of one."""
+        """The rows that one step of all reads, `batch_size` being those of one replica."""
         return batch_size if self.share_batch else batch_size * self.count
 
     def create(self, create: Sequence[Callable[..., TrainState]], seeds: jax.Array) -> TrainState:
         """The state before the first update. Pure.
 
         Args:
-            create: `seed` to the state of one model, for each.
-            seeds: uint32 `[models]`.
+            create: `seed` to the state of one, for each.
+            seeds: uint32 `[replicas]`.
         """
-        if self.differ_by_rate:
+        if self.alike:
             created: TrainState = jax.vmap(create[0], out_axes=_AXES)(seeds)
             return created
-        return _joined([one(seed) for one, seed in zip(create, seeds, strict=True)])
+        return _stack([one(seed) for one, seed in zip(create, seeds, strict=True)])
 
     def train_step(self, state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        """One update of each model, as of `step.train_step` alone.
+        """One update of each replica, as of `step.train_step`.
 
         Args:
-            state: of all.
-            batch: of all: rows `[batch, models]` in one axis, unless it is shared.
+            state: stacked.
+            batch: the rows of all, as `data.Interleaved` has them, unless they are shared.
 
         Returns:
-            The state after it, and the metrics of each.
+            The state after it and the metrics, both stacked.
         """
         batch, axes = self._parted(batch)
         if self.unroll:
             done = [
-                self._one_step(k, state, batch if axes is None else _of_model(batch, k))
+                self._one_step(k, state, batch if axes is None else _of_replica(batch, k))
                 for k in range(self.count)
             ]
             states, metrics = zip(*done, strict=True)
-            return _joined(states), jax.tree.map(lambda *each: jnp.stack(each), *metrics)
-        # A rate is what a model alone has, from the same numbers.
+            return _stack(states), jax.tree.map(lambda *each: jnp.stack(each), *metrics)
+        # Computed as for one: traced numbers inside a schedule would be rounded otherwise.
         rates = jnp.stack([jnp.asarray(fixed.schedule(state.step)) for fixed in self.fixed])
 
         def one(rate: jax.Array, state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
@@ -99,9 +99,13 @@ class Replicas:
         return result
 
     def _one_step(self, k: int, state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        """The step of model k; the optimizer's state is brought to its own optimizer's form."""
+        """The step of replica k.
+
+        The state of its own optimizer may be another tree around the same arrays: one without
+        weight decay has one part less, which holds no array.
+        """
         fixed = self.fixed[k]
-        before = dataclasses.replace(one_of(_without_step(state), k), step=state.step)
+        before = dataclasses.replace(select(_without_step(state), k), step=state.step)
         own = jax.tree.structure(jax.eval_shape(fixed.optimizer.init, before.params))
         opt_state = jax.tree.unflatten(own, jax.tree.leaves(before.opt_state))
         after, metrics = step.train_step(
@@ -112,7 +116,7 @@ class Replicas:
         return dataclasses.replace(after, opt_state=opt_state), metrics
 
     def _parted(self, batch: Batch) -> tuple[Batch, Batch | None]:
-        """The batch with the models in its second axis, and the axes to map over."""
+        """The batch with the replicas in its second axis, and the axes to map over."""
         if self.share_batch:
             return batch, None
         rows = jax.tree.map(lambda x: x.reshape(-1, self.count, *x.shape[1:]), batch)
@@ -120,7 +124,7 @@ class Replicas:
         return rows._replace(row=row), Batch(image=1, label=1, mask=1, row=None)
 
 
-def of_each(
+def map_replicas(
     function: Callable[[Any, Batch], dict[str, jax.Array]],
     variables: Any,
     batch: Batch,
@@ -128,30 +132,30 @@ def of_each(
     count: int,
     unroll: bool,
 ) -> dict[str, jax.Array]:
-    """What a function gives for each of several models: `[rows, models, ...]` for `[rows, ...]`.
+    """What a function gives for each replica: `[rows, replicas, ...]` for `[rows, ...]`.
 
     Args:
-        function: takes the variables of one model and a batch.
-        variables: of all.
+        function: takes the variables of one replica and a batch.
+        variables: stacked.
         batch: which all see.
-        count: how many models there are.
-        unroll: as of `Replicas`.
+        count: how many replicas there are.
+        unroll: whether they are compiled one after the other, as convolutions on CPU devices are.
     """
     if unroll:
-        each = [function(one_of(variables, k), batch) for k in range(count)]
+        each = [function(select(variables, k), batch) for k in range(count)]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *each)
     mapped = jax.vmap(lambda one: function(one, batch), out_axes=1)
     results: dict[str, jax.Array] = mapped(variables)
     return results
 
 
-def one_of(tree: Any, k: int) -> Any:
-    """The part of model k of a tree of arrays `[models, ...]`."""
+def select(tree: Any, k: int) -> Any:
+    """Replica k of a stacked tree, all of whose arrays are `[replicas, ...]`."""
     return jax.tree.map(lambda leaf: leaf[k], tree)
 
 
-def together(tree: Any, count: int) -> Any:
-    """The abstract arrays of several models, of those of one; each lies as one's does."""
+def stacked(tree: Any, count: int) -> Any:
+    """The abstract arrays of several replicas, of those of one, which lie likewise."""
 
     def several(leaf: Any) -> jax.ShapeDtypeStruct:
         sharding = leaf.sharding
@@ -162,22 +166,22 @@ def together(tree: Any, count: int) -> Any:
     return jax.tree.map(several, tree)
 
 
-def state_together(state: TrainState, count: int) -> TrainState:
-    """`together` of a whole state."""
-    return dataclasses.replace(together(state, count), step=state.step)
+def stacked_state(state: TrainState, count: int) -> TrainState:
+    """`stacked` of a state, whose step stays as it is."""
+    return dataclasses.replace(stacked(state, count), step=state.step)
 
 
 def _without_step(state: TrainState) -> TrainState:
     return dataclasses.replace(state, step=None)  # type: ignore[arg-type]
 
 
-def _of_model(batch: Batch, k: int) -> Batch:
-    """The rows of model k, which all have the same numbers."""
+def _of_replica(batch: Batch, k: int) -> Batch:
+    """The rows of replica k; their numbers are the same for all."""
     return Batch(batch.image[:, k], batch.label[:, k], batch.mask[:, k], batch.row)
 
 
-def _joined(states: Sequence[TrainState]) -> TrainState:
-    """The state of all models."""
+def _stack(states: Sequence[TrainState]) -> TrainState:
+    """The stacked state of several."""
     first, *others = map(_without_step, states)
     structure = jax.tree.structure(first)
     others = [jax.tree.unflatten(structure, jax.tree.leaves(other)) for other in others]

@@ -14,7 +14,7 @@ from jaxtrain.checkpoint import Best, Checkpoints
 from jaxtrain.errors import NonFiniteError, Stopped
 from jaxtrain.evaluation import Evaluator, summaries
 from jaxtrain.parallel.stop import StopRequest
-from jaxtrain.report import BatchProgress, Reporter, TrainReport, spreads, values_alone
+from jaxtrain.report import BatchProgress, Reporter, TrainReport, summed_up
 from jaxtrain.setup import Run
 from jaxtrain.state import TrainState, weights
 from jaxtrain.step import StepMetrics
@@ -32,7 +32,7 @@ class Record:
         evaluated_step: 0 before the first evaluation.
         best: the best evaluation so far, where `checkpoint.best_metric` asks for it.
         seconds: time spent on this run by earlier starts.
-        each: where it has several models, both of each, as `train` and `eval`.
+        each: where it has replicas, both of each, as `train` and `eval`.
         owes_evaluation: whether it was stopped in the evaluation of the step that is saved, which
             is to be done first when it goes on.
     """
@@ -101,19 +101,19 @@ class Session:
         self._check(np.atleast_1d(bad_step))
         if sent.reports:
             self.opened.check_held()
-            each = [_report(one) for one in self.run.apart(jax.device_get(sent.metrics))]
+            each = [_report(one) for one in self.run.unstacked(jax.device_get(sent.metrics))]
             means = [{"loss": one.loss, "accuracy": one.accuracy} for one in each]
             self.record.trained = self._kept("train", means)
             self.reporter.train(sent.steps[-1], *each)
 
     @property
     def evaluated(self) -> list[Metrics]:
-        """The numbers of the last evaluation, of each model."""
+        """The numbers of the last evaluation, of each replica."""
         record = self.record
         return [record.evaluated or {}] if record.each is None else record.each["eval"]
 
     def _kept(self, what: str, each: list[Metrics]) -> Metrics:
-        """Keeps the numbers of all models in the record; returns those of the run's."""
+        """Keeps the numbers of all replicas in the record; returns those of the run's model."""
         if len(each) > 1:
             self.record.each = {**(self.record.each or {}), what: each}
         return each[self.run.config.train.export_replica]
@@ -122,7 +122,7 @@ class Session:
         """Ends the run if there was a step with a loss that is not finite, and not to be skipped.
 
         Args:
-            bad_steps: for each model the first such step; 0 if there was none.
+            bad_steps: for each replica the first such step; 0 if there was none.
 
         Raises:
             NonFiniteError: names it.
@@ -131,16 +131,17 @@ class Session:
             return
         self.checkpoints.wait()  # or the step that is being written would not be named
         steps = checkpoint.list_steps(self.checkpoints.directory)
-        model = int(bad_steps.nonzero()[0][0])
-        config = self.run.variants[model].config
+        replica = int(bad_steps.nonzero()[0][0])
+        variant = self.run.variants[replica]
+        config = variant.config
         limit = config.optimizer.skip_nonfinite
         gradient = " or a gradient" if config.model.dtype == "float16" or limit else ""
-        of = f" of the model with {self.run.variants[model]}" if len(bad_steps) > 1 else ""
+        of = f" of the replica with {variant}" if len(bad_steps) > 1 else ""
         after = f", after {limit} skipped in a row" if limit else ""
         kept = f"the last checkpoint is step {steps[-1]}" if steps else "nothing was saved yet"
         raise NonFiniteError(
-            f"the loss{gradient}{of} is NaN or infinite at step {bad_steps[model]}{after}; {kept}; "
-            f"lower optimizer.learning_rate={config.optimizer.learning_rate:g} "
+            f"the loss{gradient}{of} is NaN or infinite at step {bad_steps[replica]}{after}; "
+            f"{kept}; lower optimizer.learning_rate={config.optimizer.learning_rate:g} "
             "or set optimizer.clip_norm"
         )
 
@@ -175,7 +176,7 @@ class Session:
         """The numbers of the weights that count; and beside them those of the others, if any.
 
         Returns:
-            Those of each model; None if it is to stop before the end.
+            Those of each replica; None if it is to stop before the end.
         """
         model, which = state.model, self.run.config.eval.weights
         each = self._metrics_of(weights(model, which), tick)
@@ -262,25 +263,20 @@ class Session:
         }
 
     def _skips(self, state: TrainState) -> list[int] | None:
-        """How many updates of each model were skipped; None where none ever is."""
+        """How many updates of each replica were skipped; None where none ever is."""
         if state.skips is None:
             return None
         totals: list[int] = np.atleast_1d(jax.device_get(state.skips.total)).tolist()
         return totals
 
     def _replicas(self, each: dict[str, list[Metrics]], skips: list[int] | None) -> Metrics:
-        """The numbers of all models: in a sweep the values alone, as their mean says nothing."""
-        variants = self.run.variants
-        found: dict[str, Any] = {what: spreads(metrics) for what, metrics in each.items()}
-        if variants[0].is_of_sweep:
-            found = {what: values_alone(numbers) for what, numbers in found.items()}
-        if skips is not None:
-            found["skipped"] = {"values": skips}
-        return {variants[0].key: [variant.value for variant in variants], **found}
+        """The numbers of all replicas."""
+        found = summed_up(self.run.differences, each)
+        return found if skips is None else {**found, "skipped": {"values": skips}}
 
 
 def _report(metrics: StepMetrics) -> TrainReport:
-    """What one model's metrics of a reported step say."""
+    """What one replica's metrics of a reported step say."""
     return TrainReport(
         **metrics.interval.compute(),
         learning_rate=float(metrics.learning_rate),

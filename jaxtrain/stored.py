@@ -11,7 +11,7 @@ from jaxtrain.data import Statistics
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.files import AnyPath
 from jaxtrain.models import Model
-from jaxtrain.replicas import together
+from jaxtrain.replicas import stacked
 from jaxtrain.step import Normalise, normalisation
 
 
@@ -26,7 +26,7 @@ class StoredModel:
         normalise: what it sees of an example.
         model: the network.
         abstract: shapes and dtypes of its parameters and collections.
-        variants: the models whose weights are there together, one or more.
+        variants: the replicas, one or more, whose weights are there.
     """
 
     config: Config
@@ -38,31 +38,31 @@ class StoredModel:
     variants: tuple[Variant, ...]
 
     def item(self, variables: Any) -> dict[str, Any]:
-        """The checkpoint's item `model`, of parameters and collections like `variables`, of one."""
+        """The checkpoint's item `model`, whose replicas have variables like these."""
         averages = self.variants[0].config.train.ema_decay is not None
         one = {**variables, "ema": variables} if averages else variables
-        return one if self.count == 1 else together(one, self.count)
+        return one if self.count == 1 else stacked(one, self.count)
 
     def number(self, asked: int | None) -> int:
-        """Which of several models one means, counted from 0.
+        """Which of several replicas is meant, counted from 0.
 
         Args:
-            asked: the one; None: the one that is the run's.
+            asked: the one; None: the run's model.
 
         Raises:
-            UsageError: there is no such model.
+            UsageError: there is no such replica.
         """
         number, count = self.config.train.export_replica if asked is None else asked, self.count
         if number >= count:
             raise UsageError(
                 f"train.export_replica={number} must be below {count}, the number of the run's "
-                "models"
+                "replicas"
             )
         return number
 
     @property
     def count(self) -> int:
-        """How many models there are."""
+        """How many replicas there are."""
         return len(self.variants)
 
 

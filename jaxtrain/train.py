@@ -29,9 +29,9 @@ from jaxtrain.report import (
     QuietReporter,
     Reporter,
     loss_text,
-    model_text,
     percent,
     preparing,
+    replica_name,
     sweep_picture,
 )
 from jaxtrain.session import Metrics, Record, SentCall, Session
@@ -94,7 +94,7 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
                     result = _run(run, opened, reporter, stop, everybody)
                 if everybody.is_first:
                     if run.is_sweep:
-                        opened.write_sweep(sweep_picture(opened.metrics_path, run.variants[0].key))
+                        opened.write_sweep(sweep_picture(opened.metrics_path, run.variant.key))
                     opened.write_result(result)
             else:
                 reporter.message(
@@ -142,9 +142,10 @@ def _reporting(run: Run, opened: workdir.Workdir, everybody: Peers) -> Reporter:
         opened.metrics_path,
         opened.tensorboard_dir if run.config.report.tensorboard else None,
         total_steps=run.plan.total_steps,
-        batch_size=run.config.train.batch_size * len(run.variants),
+        batch_size=run.config.train.batch_size,
         noun="images" if is_image(run.image_shape) else "examples",
-        models=run.differences,
+        replicas=run.differences,
+        main=run.config.train.export_replica,
     )
 
 
@@ -163,23 +164,23 @@ def _say_what_next(run: Run, path: files.AnyPath, result: Metrics, reporter: Rep
             )
         )
     if len(run.variants) > 1:
-        _say_models(run, path, result, reporter)
+        _say_replicas(run, path, result, reporter)
     reporter.message(f"evaluate it:  jaxtrain eval --workdir={shlex.quote(str(path))}")
     if run.config.report.tensorboard:
         folder = shlex.quote(str(path.parent))
         reporter.message(f"see it:       tensorboard --logdir={folder}")
 
 
-def _say_models(run: Run, path: files.AnyPath, result: Metrics, reporter: Reporter) -> None:
-    """Says what came of each of several models."""
+def _say_replicas(run: Run, path: files.AnyPath, result: Metrics, reporter: Reporter) -> None:
+    """Says what came of each replica."""
     found = result["replicas"]["eval"]
     rows = zip(run.differences, found["loss"]["values"], found["accuracy"]["values"], strict=True)
-    width = max(map(len, map(model_text, run.differences)))
+    width = max(map(len, map(replica_name, run.differences)))
     for number, (model, loss, accuracy) in enumerate(rows):
         numbers = f"loss {loss_text(loss)}  accuracy {percent(accuracy)}"
         which = "  (the run's model)" if number == run.config.train.export_replica else ""
         reporter.message(
-            f"{'' if number else 'models':8} {model_text(model):{width}}  {numbers}{which}"
+            f"{'' if number else 'models':8} {replica_name(model):{width}}  {numbers}{which}"
         )
     if run.is_sweep:
         reporter.message(f"sweep    {path / workdir.SWEEP}")
@@ -278,7 +279,7 @@ def _compile_evaluator(run: Run) -> Evaluator:
         batch_size=run.config.eval.batch_size,
         mesh=run.devices,
         variables=weights(run.abstract.model, "raw"),
-        models=None if run.replicas is None else run.replicas.count,
+        replicas=None if run.replicas is None else run.replicas.count,
         unroll=run.fixed.unroll,
         flip_average=run.config.eval.flip_average,
     )
@@ -287,7 +288,7 @@ def _compile_evaluator(run: Run) -> Evaluator:
 def _introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
     """Says what is trained on what."""
     train, evaluated = run.dataset.train, run.dataset.eval
-    params = run.alone.params
+    params = run.abstract_one.params
     parameters, trained = (
         sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
         for tree in (params, run.fixed.optimizer.trained(params))
@@ -315,7 +316,9 @@ def _introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
         f"model    {run.config.model.name}: {parameters:,} parameters{share}, on {devices}"
     )
     if len(run.variants) > 1:
-        reporter.message(f"models   {', '.join(map(model_text, run.differences))}, in one program")
+        reporter.message(
+            f"replicas {', '.join(map(replica_name, run.differences))}, in one program"
+        )
 
 
 def _say_length(run: Run, opened: workdir.Workdir, reporter: Reporter, first: int) -> None:

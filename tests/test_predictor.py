@@ -11,7 +11,7 @@ import pytest
 from helpers import data_mesh
 
 from jaxtrain import data, models, state
-from jaxtrain.config import from_dict
+from jaxtrain.config import from_dict, variants
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.errors import UsageError
 from jaxtrain.parallel.mesh import on_mesh, replicated
@@ -41,6 +41,8 @@ def restored(devices: int, dtype: str = "float32", shape: tuple[int, ...] = SHAP
         step=1,
         config=config,
         directory=None,
+        replica=0,
+        variants=variants(config),
     )
 
 

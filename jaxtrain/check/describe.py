@@ -33,7 +33,7 @@ def describe(run: Run, request: CheckRequest) -> Report:
     # Compiled, as the step is: that rounds in another way than one operation after the other.
     schedule = jax.jit(lambda count: jnp.asarray(run.fixed.schedule(count), jnp.float32))
     rates = [float(schedule(np.int32(step - 1))) for step in points]
-    peak = float(schedule(np.int32(run.plan.warmup_steps(run.config.schedule))))
+    peak = float(schedule(np.int32(run.plan.warmup_steps(run.variant.config.schedule))))
     parameters, batch = parameter_layouts(run), batch_layout(run)
     report: Report = {
         "data": {split.name: _split(run, split) for split in (run.dataset.train, run.dataset.eval)},
@@ -98,7 +98,9 @@ def _split(run: Run, split: data.Split) -> Report:
 def _evaluation(run: Run) -> Report:
     """The batches of one evaluation; masked rows fill the last."""
     examples = run.dataset.eval.size
-    rows = batch_rows(run.config.eval.batch_size, examples, run.mesh)
+    replicas = run.replicas
+    at_once = 1 if replicas is None or run.fixed.unroll else replicas.count
+    rows = batch_rows(run.config.eval.batch_size, examples, run.mesh, at_once)
     batches = -(-examples // rows)
     return {
         "examples": examples,
@@ -133,16 +135,16 @@ def _hosts(run: Run, batch: Layout, pretended: int) -> Report:
 
 
 def _model(run: Run, parameters: list[Layout]) -> Report:
-    params = run.alone.params
-    layers = summary.layers(run.fixed.model, run.alone.model, run.image_shape)
+    params = run.abstract_one.params
+    layers = summary.layers(run.fixed.model, run.abstract_one.model, run.image_shape)
     return {
         "parameters": sum(math.prod(one.shape) for one in parameters),
         "trained_parameters": sum(
             math.prod(leaf.shape) for leaf in jax.tree.leaves(run.fixed.optimizer.trained(params))
         ),
         "parameter_bytes": tree_bytes(params),
-        "other_variable_bytes": tree_bytes(run.alone.collections),
-        "optimizer_bytes": tree_bytes(run.alone.opt_state),
+        "other_variable_bytes": tree_bytes(run.abstract_one.collections),
+        "optimizer_bytes": tree_bytes(run.abstract_one.opt_state),
         "flops_per_image": sum(layer.flops for layer in layers),
         "layers": [dataclasses.asdict(layer) for layer in layers],
         "arrays": [
@@ -159,17 +161,17 @@ def _model(run: Run, parameters: list[Layout]) -> Report:
 
 
 def _replicas(run: Run) -> Report | None:
-    """The models of a run; None: there is one."""
-    several = run.replicas
-    if several is None:
+    """The replicas of a run; None: there is one model."""
+    replicas = run.replicas
+    if replicas is None:
         return None
-    key, values = run.variants[0].key, [variant.value for variant in run.variants]
-    return {"count": several.count, "key": key, "values": values, "vmapped": not several.unroll}
+    key, values = run.variant.key, [variant.value for variant in run.variants]
+    return {"count": replicas.count, "key": key, "values": values, "vmapped": not replicas.unroll}
 
 
 def _rules(run: Run) -> Report:
     """What each rule by parameter name matches, by key; of the optimizer's keys that matter."""
-    found = optimizer.rules_in_effect(run.variants[0].config.optimizer, run.alone.params)
+    found = optimizer.rules_in_effect(run.variant.config.optimizer, run.abstract_one.params)
     return {
         key: [
             {"pattern": rule.pattern, "factor": rule.value, "parameters": list(rule.names)}
@@ -182,9 +184,11 @@ def _rules(run: Run) -> Report:
 def _frozen(run: Run) -> Report:
     """What stays as it is while training."""
     frozen = run.fixed.optimizer.frozen
-    statistics = "batch_stats" in run.alone.collections
+    statistics = "batch_stats" in run.abstract_one.collections
     return {
-        "parameters": [name for name in rules.parameter_names(run.alone.params) if name in frozen],
+        "parameters": [
+            name for name in rules.parameter_names(run.abstract_one.params) if name in frozen
+        ],
         "batch_stats": statistics and freezing.freezes_statistics(run.config.model),
     }
 

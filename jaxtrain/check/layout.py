@@ -52,14 +52,14 @@ class Layout:
 
 def parameter_layouts(run: Run) -> list[Layout]:
     """The layout of every parameter, in the order of `jax.tree.leaves`."""
-    params = run.alone.params
+    params = run.abstract_one.params
     named = zip(rules.parameter_names(params), jax.tree.leaves(params), strict=True)
     return [layout(name, leaf, run.mesh) for name, leaf in named]
 
 
 def batch_layout(run: Run) -> Layout:
     """The layout of the images of a training batch."""
-    shape = (run.config.train.batch_size, *run.image_shape)
+    shape = (run.rows, *run.image_shape)
     dtype = examples.dtype_of(run.image_shape)
     images = jax.ShapeDtypeStruct(shape, dtype, sharding=over_rows(run.mesh))
     return layout("batch", images, run.mesh)

@@ -126,12 +126,12 @@ def _layer_lines(layers: list[Report]) -> list[str]:
 
 
 def _replica_lines(replicas: Report | None) -> list[str]:
-    """The models of one program, if they are several."""
+    """The replicas of a run, if it has any."""
     if replicas is None:
         return []
-    names = ", ".join(f"{value:g}" for value in replicas["values"])
+    names = ", ".join(map(str, replicas["values"]))
     how = "vmapped" if replicas["vmapped"] else "one after the other"
-    return [field("models", f"{replicas['count']} ({how}): {replicas['key']} {names}")]
+    return [field("replicas", f"{replicas['count']} ({how}): {replicas['key']} {names}")]
 
 
 def _model(run: Run, model: Report, noun: str) -> str:

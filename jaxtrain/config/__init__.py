@@ -25,7 +25,7 @@ from jaxtrain.config.store import difference, flatten, identity, load_json, to_d
 from jaxtrain.config.table import Key, key_docs, nearest
 from jaxtrain.config.text import BOOLEANS, apply_overrides, parse_number
 from jaxtrain.config.values import from_dict
-from jaxtrain.config.variants import RATE_KEYS, SEED, Variant, variants
+from jaxtrain.config.variants import RATE_KEYS, SEED, Variant, explained_sweep, variants
 
 __all__ = [
     "BOOLEANS",
@@ -44,6 +44,7 @@ __all__ = [
     "apply_overrides",
     "base_config",
     "difference",
+    "explained_sweep",
     "flatten",
     "from_dict",
     "identity",

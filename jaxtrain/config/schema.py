@@ -370,21 +370,20 @@ class TrainConfig:
     )
     replicas: int = key(
         1,
-        "models that are trained at once, in one program: of the seeds seed, seed + 1, ..., each "
+        "models that are trained at once, in one program, of the seeds seed, seed + 1, ..., each "
         "on its own batches",
         positive,
     )
     replicate: str | None = key(
         None,
-        "models that differ in one number instead, as in 'optimizer.learning_rate=0.1,0.03,0.01'",
+        "models of one seed that differ in one number instead, as in "
+        "'optimizer.learning_rate=0.1,0.03,0.01'",
         non_empty,
     )
     export_replica: int = key(
         0,
-        "which of them, counted from 0, is the run's model: predicted with, exported, and first in "
-        "reports",
+        "which of them, counted from 0, is the run's model, that predicts and is exported",
         non_negative,
-        free=True,
     )
     epochs: float | None = key(None, "passes over the training split; or set steps", positive)
     steps: int | None = key(None, "updates; or set epochs", step_count)

@@ -165,10 +165,12 @@ class SampledBatches:
 
 
 class Interleaved:
-    """The batches of several models: row b of model k is row b x models + k.
+    """The batches of several replicas: row b of replica k is row b x replicas + k.
+
+    So a device that holds a part of the rows holds the same rows of every replica.
 
     Args:
-        each: those of each, as many and as large.
+        each: those of each replica, as many and as large.
     """
 
     def __init__(self, each: Sequence[SampledBatches]):

@@ -29,7 +29,7 @@ from jaxtrain.parallel.mesh import (
     shardings,
     with_shardings,
 )
-from jaxtrain.replicas import one_of
+from jaxtrain.replicas import select
 from jaxtrain.step import Normalise
 
 
@@ -49,9 +49,9 @@ class Restored:
         step: finished updates of the weights.
         config: the config that they were trained with.
         directory: the folder of the checkpoint, and of others.
-        every: of a run of several models the variables of all, as of `replicas`; None: of one.
-        replica: which of them this one is.
-        variants: those models.
+        replica: which of the run's replicas it is.
+        variants: the replicas, one or more.
+        every: the variables of all, stacked; None: there is one, or nobody asked for them.
     """
 
     model: Model
@@ -65,9 +65,9 @@ class Restored:
     step: int
     config: Config
     directory: AnyPath
+    replica: int
+    variants: tuple[Variant, ...]
     every: Any | None = None
-    replica: int = 0
-    variants: tuple[Variant, ...] = ()
 
     def logits(self, images: NDArray[Any]) -> NDArray[np.float32]:
         """The images' rows are split over the devices."""
@@ -80,7 +80,7 @@ class Restored:
 
     @property
     def unrolls(self) -> bool:
-        """Whether several models are to be compiled one after the other, as of `Replicas`."""
+        """Whether replicas are to be compiled one after the other, as of `map_replicas`."""
         convolves = state.has_convolution(self.model, self.abstract, self.image_shape)
         return convolves and on_cpu(self.mesh)
 
@@ -133,6 +133,8 @@ def load(
     config: Config,
     overrides: Collection[str],
     say: Callable[[str], None],
+    *,
+    every: bool = False,
 ) -> Restored:
     """The model of the checkpoint that a person names; looks again if a live run removed it.
 
@@ -146,6 +148,7 @@ def load(
             lie on the devices, `eval.weights` which weights are used.
         overrides: keys that the command line sets.
         say: told when the default is taken instead.
+        every: whether the variables of all replicas are wanted, too.
 
     Raises:
         CheckpointError: it cannot be read, or is damaged.
@@ -153,15 +156,18 @@ def load(
     """
     parallel = config.parallel
     chosen = not {"parallel.mesh", "parallel.rules"}.isdisjoint(overrides)
-    own = checkpoint.is_step_name(which) or which in ("last", "best")
-    says = own or "train.export_replica" in overrides
+    says = "train.export_replica" in overrides
     replica = config.train.export_replica if says else None
     while True:
         try:
             return checkpoint.read_located(
                 functools.partial(_locate, checkpoints, which),
                 functools.partial(
-                    restore, parallel=parallel, weights=config.eval.weights, replica=replica
+                    restore,
+                    parallel=parallel,
+                    weights=config.eval.weights,
+                    replica=replica,
+                    every=every,
                 ),
             )
         except LayoutError as error:
@@ -192,6 +198,8 @@ def restore(
     parallel: ParallelConfig,
     weights: str | None = None,
     replica: int | None = None,
+    *,
+    every: bool = False,
 ) -> Restored:
     """The model of one checkpoint step, as its meta describes it; no optimizer is built.
 
@@ -200,7 +208,8 @@ def restore(
         step: one that is there.
         parallel: how it is to lie on the devices that are here.
         weights: as `eval.weights`.
-        replica: which of several models; None: the one that is its run's.
+        replica: which of several; None: the run's model.
+        every: whether the variables of all are wanted, too.
 
     Raises:
         CheckpointError: the step cannot be read, or is damaged.
@@ -218,14 +227,14 @@ def restore(
     restored = state.weights(checkpoint.restore_model(directory, step, item), weights)
     variables = restored
     if found.count > 1:
-        pick = functools.partial(one_of, k=number)
+        pick = functools.partial(select, k=number)
         variables = jax.jit(pick, out_shardings=shardings(abstract))(restored)
     train = dataclasses.replace(found.config.train, export_replica=number)
     return Restored(
         model=found.model,
         normalise=found.normalise,
         variables=variables,
-        every=restored if found.count > 1 else None,
+        every=restored if every and found.count > 1 else None,
         replica=number,
         variants=found.variants,
         weights=(weights or "ema") if "ema" in item else None,

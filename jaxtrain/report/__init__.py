@@ -7,9 +7,9 @@ from jaxtrain.report.console import Console, loss_text, open_console, percent
 from jaxtrain.report.metrics_log import MetricsLog
 from jaxtrain.report.preparing import preparing
 from jaxtrain.report.quiet import QuietReporter
-from jaxtrain.report.reporter import BatchProgress, Reporter, TrainReport, model_text
+from jaxtrain.report.reporter import BatchProgress, Reporter, TrainReport
 from jaxtrain.report.rows import Row, RowText, check_rows_file, open_rows, stdout_text
-from jaxtrain.report.several import mean, spreads, values_alone
+from jaxtrain.report.several import mean, replica_name, summed_up
 from jaxtrain.report.sparkline import sparkline
 from jaxtrain.report.sweep import sweep_picture
 
@@ -25,14 +25,13 @@ __all__ = [
     "check_rows_file",
     "loss_text",
     "mean",
-    "model_text",
     "open_console",
     "open_rows",
     "percent",
     "preparing",
+    "replica_name",
     "sparkline",
-    "spreads",
     "stdout_text",
+    "summed_up",
     "sweep_picture",
-    "values_alone",
 ]

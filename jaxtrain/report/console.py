@@ -181,10 +181,10 @@ def evaluation_line(step: int, split: str, metrics: Metrics, total_steps: int | 
             parts.append(f"({which} {percent(metrics[f'{which}_accuracy']).strip()})")
     if metrics.get("flip_average"):
         parts.append("with mirror images")
-    if "model" in metrics:
-        parts.append(f"{metrics['model']}")
-    if "models" in metrics:
-        parts.append(f"mean of {metrics['models']} models")
+    if "replica" in metrics:
+        parts.append(f"{metrics['replica']}")
+    if "replicas" in metrics:
+        parts.append(f"mean of {metrics['replicas']} replicas")
     count = metrics.get("count")
     if count is not None:
         left_out = metrics.get("left_out")

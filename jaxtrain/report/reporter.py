@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
 
 from jaxtrain.report.console import Progress, open_console
 from jaxtrain.report.metrics_log import MetricsLog
-from jaxtrain.report.several import mean
+from jaxtrain.report.several import replica_name, shown, spreads
 from jaxtrain.report.speed import Speed
 
 if TYPE_CHECKING:
@@ -50,9 +50,10 @@ class Reporter:
         metrics_path: metrics.jsonl.
         tensorboard_dir: where the event files go; None writes none.
         total_steps: the run's last step.
-        batch_size: images a step, over all devices.
+        batch_size: images a step, over all devices, of one replica.
         noun: what examples are called, where they are no images.
-        models: of several models, what each differs in, as `{"seed": 1}`; empty: of one.
+        replicas: what each replica differs in, as `{"seed": 1}`; empty: there is one model.
+        main: which of them is the run's model.
         stream: where text for people goes; None is stderr.
         clock: seconds, from anywhere on, for speeds.
         now: seconds since 1970, for the records.
@@ -66,7 +67,8 @@ class Reporter:
         total_steps: int,
         batch_size: int,
         noun: str = "images",
-        models: Sequence[Mapping[str, float]] = (),
+        replicas: Sequence[Mapping[str, float]] = (),
+        main: int = 0,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.perf_counter,
         now: Callable[[], float] = time.time,
@@ -74,7 +76,8 @@ class Reporter:
         self._log = MetricsLog(metrics_path)
         self._tensorboard_dir = tensorboard_dir
         self._events: list[EventWriter] = []
-        self._models = models
+        self._replicas = replicas
+        self._main = main
         self._said_to_skip: set[str] = set()
         self._total_steps = total_steps
         self._noun = noun
@@ -126,10 +129,10 @@ class Reporter:
             from jaxtrain.report.tensorboard import EventWriter  # noqa: PLC0415
 
             run, began, lines = self._tensorboard_dir.parent.name, self._now(), self._log.read()
-            if not self._models:
+            if not self._replicas:
                 self._events = [EventWriter(self._tensorboard_dir, lines, began, run)]
-            for number, model in enumerate(self._models):
-                name = model_text(model)
+            for number, difference in enumerate(self._replicas):
+                name = replica_name(difference)
                 own = [line for line in lines if line.get("replica") == number]
                 writer = EventWriter(self._tensorboard_dir / name, own, began, f"{run}/{name}")
                 self._events.append(writer)
@@ -150,7 +153,8 @@ class Reporter:
 
         Args:
             step: the last finished step in the interval.
-            reports: one for each model.
+            reports: one for each replica. Of a sweep that of the run's model is shown, else the
+                means.
 
         Raises:
             CheckpointError: a record cannot be written.
@@ -162,16 +166,22 @@ class Reporter:
                 del metrics["skipped"]
             self._record(step, "train", number, metrics)
             self._say_skipped(step, number, report.skipped or 0)
-        self._loss = _mean([report.loss for report in reports])
-        self._accuracy = _mean([report.accuracy for report in reports])
+        self._loss, self._accuracy = self._shown(reports)
         self._console.train(self._progress(step))
+
+    def _shown(self, reports: Sequence[TrainReport]) -> tuple[float | None, float | None]:
+        """The loss and the accuracy for a person."""
+        if not self._replicas or "seed" not in self._replicas[0]:
+            return reports[self._main].loss, reports[self._main].accuracy
+        found = spreads([{"loss": each.loss, "accuracy": each.accuracy} for each in reports])
+        return found["loss"]["mean"], found["accuracy"]["mean"]
 
     def _say_skipped(self, step: int, number: int, skipped: int) -> None:
         if not skipped:
             return
-        of = f" of {model_text(self._models[number])}" if self._models else ""
+        of = f" of {replica_name(self._replicas[number])}" if self._replicas else ""
         if of and of in self._said_to_skip:
-            return  # the others are to be seen
+            return  # in a sweep it goes on doing so, and the others are to be seen
         self._said_to_skip.add(of)
         what = f"{skipped:,} update{'' if skipped == 1 else 's'}{of} up to step {step:,}"
         self._console.message(f"skipped  {what}: the loss or a gradient was NaN or infinite")
@@ -183,21 +193,15 @@ class Reporter:
             step: finished updates of the weights that were evaluated.
             split: the split's name, as recorded in metrics.jsonl; TensorBoard's tags are
                 `eval/loss` and `eval/accuracy` for any split.
-            each: of each model name to number, at least `loss` and `accuracy`; `count` is shown
-                too. Of models that differ in their seeds the means are shown.
+            each: of each replica name to number, at least `loss` and `accuracy`; `count` is shown
+                too. Of a sweep each is shown, else the means.
 
         Raises:
             CheckpointError: a record cannot be written.
         """
         for number, metrics in enumerate(each):
             self._record(step, split, number, metrics)
-        shown: list[Mapping[str, Any]] = list(each)
-        if self._models and "seed" in self._models[0]:
-            shown = [mean(each)]
-        elif self._models:
-            named = zip(each, self._models, strict=True)
-            shown = [{**metrics, "model": model_text(model)} for metrics, model in named]
-        for metrics in shown:
+        for metrics in shown(self._replicas, each):
             self._console.evaluation(step, split, metrics, self._total_steps)
 
     @contextlib.contextmanager
@@ -231,15 +235,15 @@ class Reporter:
 
         Args:
             flat_config: dotted key to value.
-            final_metrics: of each model name to value; TensorBoard shows the numbers as
+            final_metrics: of each replica name to value; TensorBoard shows the numbers as
                 `final/<name>`.
 
         Raises:
             CheckpointError: the events cannot be written.
         """
-        models = self._models or [{}]
-        for events, model, metrics in zip(self._events, models, final_metrics, strict=False):
-            events.hparams({**flat_config, **model}, metrics, self._step, self._now())
+        for number, events in enumerate(self._events):
+            own = self._replicas[number] if self._replicas else {}
+            events.hparams({**flat_config, **own}, final_metrics[number], self._step, self._now())
 
     def flush(self) -> None:
         """Makes the records survive a power cut, as a checkpoint does; call it with each save."""
@@ -250,8 +254,8 @@ class Reporter:
     ) -> None:
         self._step = step
         header: dict[str, Any] = {"step": step, "time": self._now(), "split": split}
-        if self._models:
-            header |= {"replica": number, **self._models[number]}
+        if self._replicas:
+            header |= {"replica": number, **self._replicas[number]}
         event = self._log.append({**header, **metrics})
         if self._events:
             self._events[number].write(event)
@@ -266,15 +270,3 @@ class Reporter:
             images_per_second=self._images_per_second,
             seconds_left=self._speed.seconds_left(step, self._total_steps),
         )
-
-
-def model_text(differs: Mapping[str, float]) -> str:
-    """What one of several models is called: `seed=1`, or `learning_rate=0.03`."""
-    ((key, value),) = differs.items()
-    return f"{key.rpartition('.')[2]}={value:g}"
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean of those that are known."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -4,9 +4,12 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxtrain.report.metrics_log import Event, MetricsLog
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Values further apart than this are drawn along a logarithmic axis.
 _FAR_APART = 8.0
@@ -22,35 +25,43 @@ def sweep_picture(metrics_path: Path, key: str) -> bytes:
     Raises:
         UsageError: a line of it is damaged.
     """
-    # Here, as it takes half a second to load and nothing else needs it.
-    from matplotlib.figure import Figure  # noqa: PLC0415 - the file alone, no window
-
     # Not by the split: a run may be evaluated on the training split.
     events = [each for each in MetricsLog(metrics_path).read() if "learning_rate" not in each]
+    content = io.BytesIO()
+    draw(events, key).savefig(content, format="png", dpi=120)
+    return content.getvalue()
+
+
+def draw(events: Sequence[Event], key: str) -> "Figure":
+    """The picture as a figure of three axes: accuracy and loss by value, accuracy by step.
+
+    Args:
+        events: all evaluations.
+        key: the hyperparameter, which each of them has.
+    """
+    # Here, as it takes half a second to load and nothing else needs it.
+    from matplotlib.figure import Figure  # noqa: PLC0415 - the figure alone, no window
+
     values = sorted({each[key] for each in events})
     last = [[each for each in events if each[key] == value][-1] for value in values]
     figure = Figure(figsize=(12, 4.5), layout="constrained")
     accuracy, loss, way = figure.subplots(1, 3)
     split = last[0]["split"]
+    least = min(value for value in values if value > 0)
     for axes, name in ((accuracy, "accuracy"), (loss, "loss")):
         axes.plot(values, _numbers(last, name), "o-")
         axes.set(xlabel=key, ylabel=f"{split} {name}", title=f"step {last[0]['step']:,}")
-        axes.set_xticks(values, [f"{value:g}" for value in values])
-    least = min(value for value in values if value > 0)
-    if values[-1] / least > _FAR_APART:
-        for axes in (accuracy, loss):
+        if values[-1] / least > _FAR_APART:
             axes.set_xscale("symlog", linthresh=least)  # which has a place for 0
-            axes.set_xticks(values, [f"{value:g}" for value in values])
             axes.minorticks_off()
+        axes.set_xticks(values, [str(value) for value in values])
     for value in values:
         own = [each for each in events if each[key] == value]
         steps = [each["step"] for each in own]
-        way.plot(steps, _numbers(own, "accuracy"), ".-", label=f"{value:g}")
+        way.plot(steps, _numbers(own, "accuracy"), ".-", label=str(value))
     way.set(xlabel="step", ylabel=f"{split} accuracy", title="on the way")
     way.legend(title=key.rpartition(".")[2])
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=120)
-    return content.getvalue()
+    return figure
 
 
 def _numbers(events: Sequence[Event], name: str) -> list[Any]:

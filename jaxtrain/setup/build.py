@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxtrain import augment, data, initial, losses, models, optimizer, plan, state
-from jaxtrain.config import RATE_KEYS, SEED, Config, Variant, variants
+from jaxtrain.config import RATE_KEYS, SEED, Config, Variant, explained_sweep, variants
 from jaxtrain.errors import UsageError
 from jaxtrain.feed import is_resident
 from jaxtrain.initial import Given
@@ -24,7 +24,7 @@ from jaxtrain.parallel.mesh import (
     row_parts,
     with_shardings,
 )
-from jaxtrain.replicas import Replicas, state_together
+from jaxtrain.replicas import Replicas, stacked_state
 from jaxtrain.setup.checks import check_any_size, check_divides, check_memory, check_mode
 from jaxtrain.setup.run import Run
 from jaxtrain.setup.schedule import build_plan, build_schedule
@@ -56,58 +56,25 @@ def build(
     check_mode(config, mesh)
     dataset = data.open_dataset(config.data, progress)
     run_plan = build_plan(config, dataset.train.size)
-    image_shape = dataset.train.image_shape
-    augmentation = _augment(config.data.augment, image_shape)
-    check_divides(config.train, row_parts(mesh), augmentation.together)
-    first = every[0].config
-    schedule = build_schedule(first, run_plan)
-    model = models.build(first.model, dataset.num_classes)
-    variables = state.abstract_model(model, image_shape, dataset.num_classes)
-    check_any_size(model, variables, dataset)
-    of_params = parameter_shardings(config.parallel.rules, variables["params"], mesh)
-    check_memory(with_shardings(variables["params"], of_params), mesh)
-    frozen = models.frozen(first.model, model, variables)
-    updates = optimizer.build(first.optimizer, variables["params"], frozen)
-    convolves = state.has_convolution(model, variables, image_shape)
-    fixed = Fixed(
-        model=model,
-        augment=augmentation,
-        normalise=normalisation(
-            config.data, image_shape, functools.partial(data.statistics, dataset.train)
-        ),
-        loss=_loss(first, dataset),
-        optimizer=updates,
-        schedule=schedule,
-        report_steps=config.report.every_steps,
-        accumulate=config.train.accumulate,
-        unroll=convolves and on_cpu(mesh),
-        ema_decay=first.train.ema_decay,
-        axis=PMAP_AXIS if config.parallel.mode == "pmap" else None,
-    )
-    fixed_of = [
-        _variant(fixed, variant, dataset, run_plan, variables=variables, frozen=frozen)
-        for variant in every
-    ]
-    averages = first.train.ema_decay is not None
-    creates = [
+    with explained_sweep(config):
+        first = _first(every[0].config, dataset, run_plan, mesh)
+        fixed = tuple(_fixed(first, variant, dataset, run_plan) for variant in every)
+    averages = every[0].config.train.ema_decay is not None
+    creates = tuple(
         functools.partial(
-            state.create, one.model, one.optimizer, image_shape=image_shape, averages=averages
+            state.create,
+            each.model,
+            each.optimizer,
+            image_shape=dataset.train.image_shape,
+            averages=averages,
         )
-        for one in fixed_of
-    ]
-    alone = jax.eval_shape(creates[0], seed=np.uint32(config.seed))
-    state.weights(alone.model, config.eval.weights)  # there are such
-    alone = with_shardings(alone, state_shardings(updates, alone, of_params, mesh))
-    several = None
-    if len(every) > 1:
-        by_rate = every[0].key in (SEED, *RATE_KEYS)
-        several = Replicas(
-            fixed=tuple(fixed_of),
-            differ_by_rate=by_rate,
-            unroll=fixed.unroll or not by_rate,
-            share_batch=every[0].is_of_sweep,
-        )
-    abstract = alone if several is None else state_together(alone, several.count)
+        for each in fixed
+    )
+    one = jax.eval_shape(creates[0], seed=np.uint32(config.seed))
+    state.weights(one.model, config.eval.weights)  # there are such
+    one = with_shardings(one, state_shardings(fixed[0].optimizer, one, first.of_params, mesh))
+    replicas = _replicas(every, fixed)
+    abstract = one if replicas is None else stacked_state(one, replicas.count)
     check_memory(abstract, mesh)
     return Run(
         config=config,
@@ -115,47 +82,92 @@ def build(
         dataset=dataset,
         plan=run_plan,
         mesh=mesh,
-        fixed=fixed_of[config.train.export_replica],
-        replicas=several,
-        creates=tuple(creates),
+        fixed=fixed[config.train.export_replica],
+        replicas=replicas,
+        creates=creates,
         abstract=abstract,
-        alone=alone,
-        steps_per_call=_steps_per_call(config, dataset.train, mesh, convolves=convolves),
-        given=_given(config, dataset, variables, fixed, mesh),
+        abstract_one=one,
+        steps_per_call=_steps_per_call(config, dataset.train, mesh, convolves=first.convolves),
+        given=_given(config, dataset, first.variables, fixed[0], mesh),
     )
 
 
-def _variant(
-    fixed: Fixed,
-    variant: Variant,
-    dataset: data.Dataset,
-    run_plan: plan.Plan,
-    *,
-    variables: dict[str, Any],
-    frozen: Set[str],
-) -> Fixed:
-    """What stays the same for one model of a run.
+@dataclasses.dataclass(frozen=True)
+class _First:
+    """The first replica of a run, and what it has in common with all others.
 
-    Args:
-        fixed: that of the first.
-        variant: the model.
-        dataset: the data.
-        run_plan: steps and events.
-        variables: abstract, of any of them.
-        frozen: names of the parameters that stay as they are.
+    Attributes:
+        fixed: its own.
+        variables: abstract.
+        of_params: how the parameters lie.
+        frozen: names of those that stay as they are.
+        convolves: whether the model does.
     """
+
+    fixed: Fixed
+    variables: dict[str, Any]
+    of_params: Any
+    frozen: Set[str]
+    convolves: bool
+
+
+def _first(config: Config, dataset: data.Dataset, run_plan: plan.Plan, mesh: AnyMesh) -> _First:
+    image_shape = dataset.train.image_shape
+    augmentation = _augment(config.data.augment, image_shape)
+    check_divides(config.train, row_parts(mesh), augmentation.together)
+    schedule = build_schedule(config, run_plan)
+    model = models.build(config.model, dataset.num_classes)
+    variables = state.abstract_model(model, image_shape, dataset.num_classes)
+    check_any_size(model, variables, dataset)
+    of_params = parameter_shardings(config.parallel.rules, variables["params"], mesh)
+    check_memory(with_shardings(variables["params"], of_params), mesh)
+    frozen = models.frozen(config.model, model, variables)
+    convolves = state.has_convolution(model, variables, image_shape)
+    fixed = Fixed(
+        model=model,
+        augment=augmentation,
+        normalise=normalisation(
+            config.data, image_shape, functools.partial(data.statistics, dataset.train)
+        ),
+        loss=_loss(config, dataset),
+        optimizer=optimizer.build(config.optimizer, variables["params"], frozen),
+        schedule=schedule,
+        report_steps=config.report.every_steps,
+        accumulate=config.train.accumulate,
+        unroll=convolves and on_cpu(mesh),
+        ema_decay=config.train.ema_decay,
+        axis=PMAP_AXIS if config.parallel.mode == "pmap" else None,
+    )
+    return _First(fixed, variables, of_params, frozen, convolves)
+
+
+def _fixed(first: _First, variant: Variant, dataset: data.Dataset, run_plan: plan.Plan) -> Fixed:
+    """What stays the same over the steps of one replica."""
     if not variant.is_of_sweep:
-        return fixed
+        return first.fixed
     config = variant.config
-    fixed = dataclasses.replace(fixed, schedule=build_schedule(config, run_plan))
+    fixed = dataclasses.replace(first.fixed, schedule=build_schedule(config, run_plan))
     if variant.key in RATE_KEYS:
         return fixed
     return dataclasses.replace(
         fixed,
         model=models.build(config.model, dataset.num_classes),
         loss=_loss(config, dataset),
-        optimizer=optimizer.build(config.optimizer, variables["params"], frozen),
+        optimizer=optimizer.build(config.optimizer, first.variables["params"], first.frozen),
         ema_decay=config.train.ema_decay,
+    )
+
+
+def _replicas(every: tuple[Variant, ...], fixed: tuple[Fixed, ...]) -> Replicas | None:
+    """The replicas; None: there is one model."""
+    if len(every) == 1:
+        return None
+    alike = every[0].key in (SEED, *RATE_KEYS)
+    return Replicas(
+        fixed=fixed,
+        alike=alike,
+        unroll=fixed[0].unroll or not alike,
+        share_batch=every[0].is_of_sweep,
     )
 
 

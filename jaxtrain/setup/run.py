@@ -14,7 +14,7 @@ from jaxtrain.config import Config, Variant
 from jaxtrain.initial import Given
 from jaxtrain.parallel.compile import one_call
 from jaxtrain.parallel.mesh import AnyMesh, shardings
-from jaxtrain.replicas import Replicas, one_of
+from jaxtrain.replicas import Replicas, select
 from jaxtrain.state import TrainState
 from jaxtrain.step import Fixed, StepMetrics, train_step
 
@@ -25,16 +25,15 @@ class Run:
 
     Attributes:
         config: the resolved config.
-        variants: its models, one or more.
+        variants: its replicas, one or more.
         dataset: the training and evaluation splits and the classes.
         plan: steps and events.
         mesh: the devices; abstract ones if it is only checked.
-        fixed: model, augmentation, loss, optimizer and schedule; of several models those of the
-            one that is the run's.
-        replicas: the models, if they are several.
-        creates: `seed` to the state before the first update, of each; pure.
-        abstract: the state's shapes, dtypes and shardings, of all.
-        alone: those of one.
+        fixed: model, augmentation, loss, optimizer and schedule, of the run's model.
+        replicas: None: there is one model.
+        creates: `seed` to the state before the first update, of each replica; pure.
+        abstract: shapes, dtypes and shardings of the state, which is stacked if there are replicas.
+        abstract_one: those of one replica.
         steps_per_call: the most updates in one call of the compiled step.
         given: the weights of `model.init_from`, if that is set; a run that goes on needs none.
     """
@@ -48,7 +47,7 @@ class Run:
     replicas: Replicas | None
     creates: tuple[Callable[..., TrainState], ...]
     abstract: TrainState
-    alone: TrainState
+    abstract_one: TrainState
     steps_per_call: int
     given: Given | None = None
 
@@ -65,7 +64,7 @@ class Run:
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """Shape of one example."""
+        """Shape of one training example."""
         return self.dataset.train.image_shape
 
     @property
@@ -75,15 +74,19 @@ class Run:
         return self.mesh
 
     @property
+    def variant(self) -> Variant:
+        """What the run's model is."""
+        return self.variants[self.config.train.export_replica]
+
+    @property
     def is_sweep(self) -> bool:
-        """Whether it has models that differ in a hyperparameter."""
-        return self.variants[0].is_of_sweep
+        """Whether its replicas differ in a hyperparameter."""
+        return self.variant.is_of_sweep
 
     @property
     def differences(self) -> list[dict[str, int | float]]:
-        """What each of several models differs in, as `{"seed": 1}`; empty of one."""
-        several = self.variants if len(self.variants) > 1 else ()
-        return [{variant.key: variant.value} for variant in several]
+        """What each replica differs in; empty: there is one model."""
+        return [variant.difference for variant in self.variants] if self.replicas else []
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -112,21 +115,21 @@ class Run:
 
     @property
     def step(self) -> Callable[[TrainState, data.Batch], tuple[TrainState, StepMetrics]]:
-        """The pure step, of all models."""
+        """The pure step, of all replicas."""
         if self.replicas is None:
             return functools.partial(train_step, self.fixed)
         return self.replicas.train_step
 
     @property
     def rows(self) -> int:
-        """Rows of the batch that a step takes: of each model its own, where they differ."""
+        """Rows of the batch that a step takes: of each replica its own, where they differ."""
         size = self.config.train.batch_size
         return size if self.replicas is None else self.replicas.rows(size)
 
     @functools.cached_property
     def sampler(self) -> data.Sampler:
         """Step to indices of the training split, for the run's model."""
-        return self._sampler(self.variants[self.config.train.export_replica])
+        return self._sampler(self.variant)
 
     def batches(self) -> data.IndexBatches:
         """The indices of the batches that the steps take."""
@@ -136,11 +139,11 @@ class Run:
         each = [self._sampler(variant).batches(steps) for variant in self.variants]
         return data.Interleaved(each)
 
-    def apart(self, tree: Any) -> list[Any]:
-        """The parts of all models, of what a step gives."""
+    def unstacked(self, tree: Any) -> list[Any]:
+        """The parts of all replicas of what a step gives."""
         if self.replicas is None:
             return [tree]
-        return [one_of(tree, k) for k in range(self.replicas.count)]
+        return [select(tree, k) for k in range(self.replicas.count)]
 
     def _sampler(self, variant: Variant) -> data.Sampler:
         train = self.config.train

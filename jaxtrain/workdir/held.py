@@ -178,9 +178,9 @@ def open_run(
 
     Args:
         path: the folder; made if absent.
-        config: the run's config. It must be that of the run already there, but for the keys that
-            may change on resume.
-        data: the run's data. It must be that of the run already there.
+        config: the run's config. It must be that of the run already there, if that has left
+            anything yet, but for the keys that may change on resume.
+        data: the run's data, likewise.
         extend: whether the run may be made longer than it was (by the key that set its length).
         say: told in one line that a lease keeps it waiting.
 
@@ -256,20 +256,21 @@ def _refuse_foreign(path: AnyPath) -> None:
 
 
 def _has_saved(path: AnyPath) -> bool:
-    """Whether there is anything to go on from, whole or not.
+    """Whether a run has left anything: checkpoints, whole or not, or the line of a report.
 
-    A run that ended before, as at a file that it cannot read, has nothing that another config or
+    One that ended before, as at a file that it cannot read, has nothing that another config or
     mended data could contradict.
     """
     checkpoints = path / CHECKPOINTS
     saved = checkpoints.is_dir() and any(True for _ in checkpoints.iterdir())
-    return saved or (path / RESULT).exists()
+    return saved or (path / RESULT).exists() or (path / METRICS).exists()
 
 
 def _take(path: AnyPath, config: Config, data: DataIdentity, *, extend: bool) -> Workdir:
     """Writes what a new run is, or checks it against the run already there."""
     previous = load_json(path / CONFIG) if (path / CONFIG).exists() else None
     if previous is None or not _has_saved(path):
+        (path / LEFT_OUT).unlink(missing_ok=True)
         atomic_write_json(path / CLASSES, data.class_names)
         atomic_write_json(path / DATA, data.fingerprints)
         atomic_write_text(path / CONFIG, to_json(config))  # last: it makes the folder a run's

@@ -184,8 +184,7 @@ def test_free_keys_are_those_of_the_design() -> None:
     others = {
         f"data.{name}" for name in ("path", "download", "cache", "cache_path", "threads", "ahead")
     }
-    of_train = {"train.steps_per_call", "train.export_replica"}
-    assert free == of_sections | others | of_train
+    assert free == of_sections | others | {"train.steps_per_call"}
 
 
 def test_a_config_has_no_other_way_in() -> None:
