@@ -3,8 +3,8 @@
     jaxtrain train --config=cifar10_resnet18_muon --config.data.download=true
 
 One GPU. Muon (https://kellerjordan.github.io/posts/muon) trains the kernels, at the rate that its
-author's own code has; Adam trains the last layer, scales and biases at a twentieth of it. The data
-and the model are those of cifar10_resnet18, which takes 200 epochs. Not measured here.
+author's package has by default; Adam trains the last layer, scales and biases at a twentieth of it.
+The data and the model are those of cifar10_resnet18, which takes 200 epochs. Not measured here.
 """
 
 from ml_collections import ConfigDict
@@ -22,7 +22,7 @@ def get_config() -> ConfigDict:
     config.data.augment = "flip|pad_crop(4)|cutout(8, fill=0.47)"
     config.model.name = "resnet18"
     config.model.resnet.stem = "cifar"
-    # At 0 the other kernels of a block would have no gradient, whose size Muon does not heed.
+    # Zeros would make the first gradients of a block's other kernels 0, which Muon scales up alike.
     config.model.resnet.zero_init = False
     config.optimizer.name = "muon"
     config.optimizer.momentum = 0.95

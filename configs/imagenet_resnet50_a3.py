@@ -9,6 +9,7 @@ table 2), report 78.1 % top-1. What differs from theirs:
 
 - timm's RandAugment varies the strength around 6 of 10 with a deviation of 0.5; here it is 6 of 10
   (18 of 30). Its operations are those of the paper, without timm's two more.
+- Images are resized bilinearly (with antialiasing), not bicubically.
 - Shares are drawn for each pair of images that is mixed, not for each batch; and batch statistics
   are those of all 2048 images, not of one GPU's.
 """
@@ -41,6 +42,7 @@ def get_config() -> ConfigDict:
     config.optimizer.learning_rate = 8e-3
     config.optimizer.weight_decay = 0.02
     config.optimizer.decay_rules = "kernel=1; .*=0"
+    config.optimizer.clip_norm = 1.0
     config.schedule.name = "cosine"
     config.schedule.warmup_epochs = 5
     config.train.batch_size = 2048

@@ -283,3 +283,26 @@ def test_of_rules_that_change_nothing_nothing_is_said():
     assert report["frozen"] == {"parameters": [], "batch_stats": False}
     assert not [line for line in lines if line.startswith(("rules", "frozen"))]
     assert "of them trained" not in field(lines, "model")[0]
+
+
+def test_replicas_are_said():
+    lines, report = said(*SMALL, "--config.train.replicas=3", "--config.eval.batch_size=30")
+    one_lines, one = said(*SMALL, "--config.eval.batch_size=10")
+    assert field(lines, "replicas") == ["3 (vmapped): seed 0, 1, 2"]
+    assert field(lines, "model") == field(one_lines, "model")
+    assert report["memory"]["parameters"] == 3 * one["memory"]["parameters"]
+    assert report["devices"]["rows_each"] == 3 * one["devices"]["rows_each"]
+    assert report["evaluation"] == one["evaluation"]
+    assert one["replicas"] is None
+
+
+def test_a_sweep_is_said():
+    keys = ("--config.schedule.name=cosine", "--config.train.replicate=schedule.warmup_steps=2,4")
+    lines, report = said(*SMALL, *keys, "--config.train.export_replica=1")
+    assert field(lines, "replicas") == ["2 (vmapped): schedule.warmup_steps 2, 4"]
+    assert report["schedule"]["highest"] == pytest.approx(4e-3)
+    assert report["devices"]["rows_each"] == said(*SMALL)[1]["devices"]["rows_each"]
+    decays = "--config.train.replicate=optimizer.weight_decay=0,0.1"
+    assert field(said(*SMALL, decays)[0], "replicas") == [
+        "2 (one after the other): optimizer.weight_decay 0, 0.1"
+    ]

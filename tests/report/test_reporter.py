@@ -215,3 +215,68 @@ def test_killed_runs_show_every_step_once(tmp_path):
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == list(range(1, 41))
     assert steps(tmp_path) == list(range(1, 41))
+
+
+def test_replicas_have_records_of_their_own(tmp_path, clock):
+    seeds = [{"seed": 20261130}, {"seed": 20261131}]
+    stream = io.StringIO()
+    with Reporter(
+        tmp_path / "metrics.jsonl",
+        tmp_path / "tensorboard",
+        total_steps=40,
+        batch_size=10,
+        replicas=seeds,
+        stream=stream,
+        clock=clock,
+    ) as reporter:
+        reporter.start(0)
+        reporter.train(20, TrainReport(1.0, 0.5, 0.1), TrainReport(3.0, 0.7, 0.1))
+        each = [
+            {"loss": 1.0, "accuracy": 0.5, "count": 9},
+            {"loss": 2.0, "accuracy": 0.7, "count": 9},
+        ]
+        reporter.eval(20, "test", *each)
+        reporter.hparams({"seed": 20261130}, *each)
+    events = MetricsLog(tmp_path / "metrics.jsonl").read()
+    assert [(e["replica"], e["seed"], e["loss"]) for e in events] == [
+        (0, 20261130, 1.0),
+        (1, 20261131, 3.0),
+        (0, 20261130, 1.0),
+        (1, 20261131, 2.0),
+    ]
+    for number, seed in enumerate((20261130, 20261131)):
+        board = EventAccumulator(str(tmp_path / "tensorboard" / f"seed={seed}"))
+        board.Reload()
+        assert [event.value for event in board.Scalars("eval/loss")] == [1.0 + number]
+        assert [event.step for event in board.Scalars("final/accuracy")] == [20]
+    train_line, eval_line = stream.getvalue().splitlines()
+    assert "loss 2.0000  accuracy 60.00 %" in train_line
+    assert "loss 1.5000  accuracy 60.00 % ± 14.14  mean of 2 replicas  9 examples" in eval_line
+
+
+def test_of_a_sweep_the_runs_model_is_shown_while_training(tmp_path, clock):
+    stream = io.StringIO()
+    with Reporter(
+        tmp_path / "metrics.jsonl",
+        None,
+        total_steps=40,
+        batch_size=10,
+        replicas=[{"optimizer.b1": 0.1}, {"optimizer.b1": 0.9}],
+        main=1,
+        stream=stream,
+        clock=clock,
+    ) as reporter:
+        reporter.start(0)
+        reports = TrainReport(None, None, 0.1, 20), TrainReport(3.0, 0.7, 0.1, 0)
+        reporter.train(20, *reports)
+        reporter.train(40, *reports)
+        reporter.eval(40, "test", {"loss": None, "accuracy": None}, {"loss": 1.0, "accuracy": 0.7})
+    lines = stream.getvalue().splitlines()
+    assert [line for line in lines if "skipped" in line] == [
+        "skipped  20 updates of b1=0.1 up to step 20: the loss or a gradient was NaN or infinite"
+    ]
+    assert any("step 40/40  train  loss 3.0000  accuracy 70.00 %" in line for line in lines)
+    assert [line for line in lines if "test" in line] == [
+        "step 40/40  test   loss nan  accuracy nan  b1=0.1",
+        "step 40/40  test   loss 1.0000  accuracy 70.00 %  b1=0.9",
+    ]
