@@ -14,16 +14,16 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxtrain import data, evaluation, files, formats, predictor, workdir
+from jaxtrain import data, files, formats, predictor, runtimes, workdir
 from jaxtrain.config import Config, ExportRequest, apply_overrides
 from jaxtrain.config.choices import unknown
 from jaxtrain.errors import ExportError, UsageError
-from jaxtrain.evaluation import Difference
 from jaxtrain.formats import FORMATS, Tolerance, beside
 from jaxtrain.formats.contract import PROBABILITIES
 from jaxtrain.parallel.mesh import within_memory
 from jaxtrain.predictor import Restored
 from jaxtrain.report import Console, open_console, preparing
+from jaxtrain.runtimes import Difference
 from jaxtrain.tasks import Outputs
 
 # Training examples that quantization measures activations on.
@@ -230,7 +230,7 @@ class _Work:
         batches = sorted({min(batch, count) for batch in _BATCHES})
         for batch in batches:
             examples = count if batch == batches[-1] else min(count, _SMALL_EXAMPLES)
-            difference = evaluation.compare(
+            difference = runtimes.compare(
                 expected,
                 actual,
                 self.split,

@@ -16,10 +16,10 @@ from jaxtrain import data, predictor, tasks, workdir
 from jaxtrain.config import PredictRequest, apply_overrides
 from jaxtrain.data.examples import is_image
 from jaxtrain.errors import DataError, NonFiniteError, UsageError
-from jaxtrain.evaluation import padded
 from jaxtrain.parallel.mesh import within_memory
 from jaxtrain.predictor import Predictor
 from jaxtrain.report import Console, Row, check_rows_file, open_console, open_rows, stdout_text
+from jaxtrain.runtimes import padded
 
 _NOT_FINITE = "the model's outputs are NaN or infinite"
 

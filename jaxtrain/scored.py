@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxtrain import data, evaluation
+from jaxtrain import data, evaluation, runtimes
 from jaxtrain.config import Config
 from jaxtrain.evaluation import Evaluator, Results
 from jaxtrain.predictor import Exported, Restored
@@ -58,8 +58,8 @@ def score(
     console.pause("evaluate")
     if isinstance(model, Exported):
         evaluation.check_flip(split, flip_average=flip_average)
-        logits = evaluation.flip_averaged(model.logits) if flip_average else model.logits
-        results = evaluation.score(logits, task, split, config.eval.batch_size, tick)
+        logits = runtimes.flip_averaged(model.logits) if flip_average else model.logits
+        results = runtimes.score(logits, task, split, config.eval.batch_size, tick)
         console.unpause()
         metrics = summarise(results)
         return Scored(results, metrics, norms=None, shown=[metrics], replicas={})

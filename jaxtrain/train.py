@@ -2,19 +2,15 @@
 
 import contextlib
 import json
-import math
-import shlex
 import sys
 import time
 from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
 
-import jax
-
-from jaxtrain import checkpoint, data, files, provenance, setup, workdir
+from jaxtrain import announce, checkpoint, files, provenance, setup, workdir
 from jaxtrain.checkpoint import Best, Checkpoints
-from jaxtrain.config import TrainRequest, flatten, variants
+from jaxtrain.config import TrainRequest, flatten
 from jaxtrain.data.examples import is_image
 from jaxtrain.errors import CheckpointError
 from jaxtrain.evaluation import Evaluator
@@ -28,10 +24,7 @@ from jaxtrain.parallel.stop import SECOND_SIGNAL_STATUS, StopRequest
 from jaxtrain.report import (
     QuietReporter,
     Reporter,
-    loss_text,
-    percent,
     preparing,
-    replica_name,
     sweep_picture,
 )
 from jaxtrain.session import Metrics, Record, SentCall, Session
@@ -41,9 +34,6 @@ from jaxtrain.tasks import CLASSIFICATION
 
 # How long a second signal waits for the terminal to be left clean.
 LAST_WORDS_SECONDS = 1.0
-
-# All are in classes.json.
-_SHOWN_CLASSES = 20
 
 
 def train(request: TrainRequest) -> dict[str, Any] | None:
@@ -100,7 +90,7 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
                 reporter.message(
                     "this run is finished; --extend makes it longer, --fresh starts another"
                 )
-            _say_what_next(run, path, result, reporter)
+            announce.say_what_next(run, path, result, reporter)
     return result if everybody.is_first else None
 
 
@@ -156,47 +146,13 @@ def _leave_at_once(reporter: Reporter, everybody: Peers) -> None:
     peers.call_within(LAST_WORDS_SECONDS, [reporter.close])
 
 
-def _say_what_next(run: Run, path: files.AnyPath, result: Metrics, reporter: Reporter) -> None:
-    if result["best"] is not None:
-        reporter.message(
-            "best     step {step:,}: {metric} {value:.6g}; --checkpoint=best is it".format(
-                **result["best"]
-            )
-        )
-    if len(run.variants) > 1:
-        _say_replicas(run, path, result, reporter)
-    reporter.message(f"evaluate it:  jaxtrain eval --workdir={shlex.quote(str(path))}")
-    if run.config.report.tensorboard:
-        folder = shlex.quote(str(path.parent))
-        reporter.message(f"see it:       tensorboard --logdir={folder}")
-
-
-def _say_replicas(run: Run, path: files.AnyPath, result: Metrics, reporter: Reporter) -> None:
-    """Says what came of each replica."""
-    found = result["replicas"]["eval"]
-    rows = zip(run.differences, found["loss"]["values"], found["accuracy"]["values"], strict=True)
-    width = max(map(len, map(replica_name, run.differences)))
-    for number, (model, loss, accuracy) in enumerate(rows):
-        numbers = f"loss {loss_text(loss)}  accuracy {percent(accuracy)}"
-        which = "  (the run's model)" if number == run.config.train.export_replica else ""
-        reporter.message(
-            f"{'' if number else 'models':8} {replica_name(model):{width}}  {numbers}{which}"
-        )
-    if run.is_sweep:
-        reporter.message(f"sweep    {path / workdir.SWEEP}")
-        return
-    accuracy = found["accuracy"]
-    mean, deviation = percent(accuracy["mean"]), 100 * accuracy["deviation"]
-    reporter.message(f"         mean accuracy {mean}, deviation {deviation:.2f}")
-
-
 def _run(
     run: Run, opened: workdir.Workdir, reporter: Reporter, stop: StopRequest, everybody: Peers
 ) -> Metrics:
     """Restores or creates the state, compiles, trains and sums up."""
     config = run.config
     began = time.perf_counter()
-    _introduce(run, reporter, everybody)
+    announce.introduce(run, reporter, everybody)
     with futures.ThreadPoolExecutor() as pool, reporter.paused("compile"):
         # XLA compiles outside Python's lock, so these three take the time of the longest, which
         # begins first.
@@ -209,7 +165,7 @@ def _run(
     if everybody.count > 1:
         everybody.agree("the weights", {"checksum": str(checkpoint.checksums(state.model))})
     first = int(state.step)
-    _say_length(run, opened, reporter, first)
+    announce.say_length(run, opened, reporter, first)
     reporter.start(first, evaluates=record.owes_evaluation)
     with Checkpoints(opened.checkpoints_dir, config.checkpoint.keep) as checkpoints:
         session = Session(run, opened, evaluator, checkpoints, reporter, record, began, stop)
@@ -283,57 +239,6 @@ def _compile_evaluator(run: Run) -> Evaluator:
         unroll=run.fixed.unroll,
         flip_average=run.config.eval.flip_average,
     )
-
-
-def _introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
-    """Says what is trained on what."""
-    train, evaluated = run.dataset.train, run.dataset.eval
-    params = run.abstract_one.params
-    parameters, trained = (
-        sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
-        for tree in (params, run.fixed.optimizer.trained(params))
-    )
-    reporter.message(
-        f"data     {run.config.data.source}: {train.size:,} {train.name}, {evaluated.size:,} "
-        f"{evaluated.name}, {run.dataset.num_classes} classes"
-    )
-    for note in run.dataset.notes:
-        reporter.message(f"         {note}")
-    if run.config.data.source in data.FILE_SOURCES:
-        names = run.dataset.class_names
-        shown = ", ".join(f"{label} {name}" for label, name in enumerate(names[:_SHOWN_CLASSES]))
-        more = len(names) - _SHOWN_CLASSES
-        reporter.message(f"classes  {shown}" + (f" and {more:,} more" if more > 0 else ""))
-    devices = f"{run.mesh.size} {jax.devices()[0].platform} device{'s' * (run.mesh.size > 1)}"
-    if everybody.count > 1:
-        devices += f" of {everybody.count} processes"
-    if run.mesh.size > 1:
-        axes = ", ".join(f"{axis}={size}" for axis, size in run.mesh.shape.items() if size > 1)
-        how = run.config.parallel.rules if run.config.parallel.mode == "jit" else "pmap"
-        devices += f" ({axes}; {how})"
-    share = "" if trained == parameters else f" ({trained:,} of them trained)"
-    reporter.message(
-        f"model    {run.config.model.name}: {parameters:,} parameters{share}, on {devices}"
-    )
-    if len(run.variants) > 1:
-        reporter.message(
-            f"replicas {', '.join(map(replica_name, run.differences))}, in one program"
-        )
-
-
-def _say_length(run: Run, opened: workdir.Workdir, reporter: Reporter, first: int) -> None:
-    """Says how long it goes on, and what an extension does to the learning rate."""
-    total = run.plan.total_steps
-    go_on = f"going on from step {first:,} to {total:,}" if first else f"{total:,} steps"
-    reporter.message(f"train    {go_on}, {setup.epochs_text(run)}")
-    if opened.extended and opened.previous is not None:
-        before = setup.build_plan(opened.previous, run.dataset.train.size)
-        alone = variants(opened.previous)[run.config.train.export_replica].config
-        old_rate = float(setup.build_schedule(alone, before)(first))
-        reporter.message(
-            f"extend   from {before.total_steps:,} to {total:,} steps; learning rate of step "
-            f"{first + 1:,}: {old_rate:g} before, {float(run.fixed.schedule(first)):g} now"
-        )
 
 
 def _restore_or_create(

@@ -359,8 +359,8 @@ def test_a_stop_leaves_nothing_half_written(small: Command) -> None:
     stopped = small.folder / "stopped"
     # It is in the middle of the comparison until it is stopped.
     program = (
-        "import sys, time; from jaxtrain import evaluation; "
-        "evaluation.compare = lambda *_, **__: time.sleep(600); "
+        "import sys, time; from jaxtrain import runtimes; "
+        "runtimes.compare = lambda *_, **__: time.sleep(600); "
         f"sys.argv[1:] = {list(words)}; from jaxtrain.cli import entry; entry()"
     )
     with small.start(program=(sys.executable, "-c", program)) as process:
