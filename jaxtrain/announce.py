@@ -11,7 +11,7 @@ from jaxtrain import data, files, setup, workdir
 from jaxtrain.config import variants
 from jaxtrain.parallel.processes.peers import Peers
 from jaxtrain.report import Reporter, loss_text, percent, replica_name
-from jaxtrain.setup import Run
+from jaxtrain.setup import Run, replicas_text
 
 # All are in classes.json.
 _SHOWN_CLASSES = 20
@@ -48,9 +48,7 @@ def introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
         f"model    {run.config.model.name}: {parameters:,} parameters{share}, on {devices}"
     )
     if len(run.variants) > 1:
-        reporter.message(
-            f"replicas {', '.join(map(replica_name, run.differences))}, in one program"
-        )
+        reporter.message(f"replicas {replicas_text(run)}")
 
 
 def say_length(run: Run, opened: workdir.Workdir, reporter: Reporter, first: int) -> None:
@@ -95,9 +93,11 @@ def _say_replicas(
     width = max(map(len, map(replica_name, run.differences)))
     for number, (model, loss, accuracy) in enumerate(rows):
         numbers = f"loss {loss_text(loss)}  accuracy {percent(accuracy)}"
+        if loss is None:
+            numbers = "diverged"
         which = "  (the run's model)" if number == run.config.train.export_replica else ""
         reporter.message(
-            f"{'' if number else 'models':8} {replica_name(model):{width}}  {numbers}{which}"
+            f"{'' if number else 'replicas':8} {replica_name(model):{width}}  {numbers}{which}"
         )
     if run.is_sweep:
         reporter.message(f"sweep    {path / workdir.SWEEP}")

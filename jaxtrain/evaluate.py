@@ -14,7 +14,7 @@ import numpy as np
 from jaxtrain import data, hardest, predictor, provenance, scored, workdir
 from jaxtrain.config import Config, EvalRequest, apply_overrides, difference
 from jaxtrain.data.examples import is_image, shape_text
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import NonFiniteError, UsageError
 from jaxtrain.evaluation import Results, place_of
 from jaxtrain.parallel.mesh import check_processes, within_memory
 from jaxtrain.parallel.processes import peers
@@ -81,6 +81,7 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
         with within_memory():
             task = _task(request, model)
             scores = scored.score(model, split, config, task, console)
+            _check_rows(request, model, scores)
             found = None
             if request.hardest is not None:
                 found = hardest.find(scores.results, request.hardest, request.by, scores.norms)
@@ -105,6 +106,8 @@ def evaluate(request: EvalRequest) -> dict[str, Any] | None:
                 kept = _keep_hardest(stored, f"{name}-hardest-{found.by}", contents, console)
                 result["hardest"] = {"by": found.by, "count": len(found.indices), **kept}
             full = {**result, "classes": _by_class(model, split, scores.results)}
+            if scores.metrics["loss"] is None:
+                del full["classes"]
             full["data"] = {"source": config.data.source, "fingerprint": split.fingerprint}
             warning = foreign and f"not kept in {stored.path}: {foreign}"
             warning = warning or workdir.try_write_eval(stored.path, f"{name}.json", full)
@@ -138,6 +141,21 @@ def _model(
             f"{everybody.count}; start it alone, with --distributed=off"
         )
     return predictor.open_export(request.exported)
+
+
+def _check_rows(request: EvalRequest, model: Restored | Exported, scores: scored.Scored) -> None:
+    """Refuses to list examples by outputs of a replica that diverged in a sweep.
+
+    Raises:
+        NonFiniteError: they are asked for.
+    """
+    asked = request.predictions is not None or request.hardest is not None
+    if asked and scores.metrics["loss"] is None:
+        assert isinstance(model, Restored), "only a sweep goes on with such a model"
+        raise NonFiniteError(
+            f"the outputs of the run's model, with {model.variants[model.replica]}, are NaN or "
+            "infinite, so there is nothing to list; take another with --config.train.export_replica"
+        )
 
 
 def _say_other_data(

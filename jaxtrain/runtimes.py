@@ -114,7 +114,8 @@ def compare(
         if not np.isfinite(wanted).all():
             raise NonFiniteError(
                 f"the checkpoint's outputs are NaN or infinite in examples {indices[block[0]]} to "
-                f"{indices[block[-1]]} of split {split.name!r}; choose another with --checkpoint"
+                f"{indices[block[-1]]} of split {split.name!r}; choose another with "
+                "--checkpoint, or of a sweep with --config.train.export_replica"
             )
         found = np.concatenate([actual(images[rows]) for rows in _chunks(len(images), batch)])
         if found.shape != wanted.shape:

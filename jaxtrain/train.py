@@ -83,10 +83,11 @@ def train(request: TrainRequest) -> dict[str, Any] | None:
                 with within_memory():
                     result = _run(run, opened, reporter, stop, everybody)
                 if everybody.is_first:
-                    if run.is_sweep:
-                        opened.write_sweep(sweep_picture(opened.metrics_path, run.variant.key))
+                    _draw_sweep(run, opened)
                     opened.write_result(result)
             else:
+                if everybody.is_first and not opened.has_sweep():
+                    _draw_sweep(run, opened)
                 reporter.message(
                     "this run is finished; --extend makes it longer, --fresh starts another"
                 )
@@ -137,6 +138,13 @@ def _reporting(run: Run, opened: workdir.Workdir, everybody: Peers) -> Reporter:
         replicas=run.differences,
         main=run.config.train.export_replica,
     )
+
+
+def _draw_sweep(run: Run, opened: workdir.Workdir) -> None:
+    """Draws what came of a sweep, as far as its log tells."""
+    picture = sweep_picture(opened.metrics_path, run.variant.key) if run.is_sweep else None
+    if picture is not None:
+        opened.write_sweep(picture)
 
 
 def _leave_at_once(reporter: Reporter, everybody: Peers) -> None:

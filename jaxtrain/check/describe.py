@@ -70,6 +70,7 @@ def describe(run: Run, request: CheckRequest) -> Report:
             "count": run.mesh.size,
             "mesh": dict(run.mesh.shape),
             "rows_each": batch.part[0],
+            "replicas": run.rows // run.config.train.batch_size,
             "accumulate": run.fixed.accumulate,
             "steps_per_call": run.steps_per_call,
         },

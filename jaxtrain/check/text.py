@@ -66,7 +66,7 @@ def report_lines(run: Run, report: Report) -> list[str]:
         field("", "first {first:g}, highest {highest:g}, last {last:g}".format(**schedule)),
         *_layer_lines(model["layers"]),
         field("model", _model(run, model, noun)),
-        *_replica_lines(report["replicas"]),
+        *([field("replicas", setup.replicas_text(run))] if run.replicas else []),
         *(field("weights", note) for note in report["weights"]),
         *_rule_lines(report["rules"]),
         *_frozen_lines(report),
@@ -125,15 +125,6 @@ def _layer_lines(layers: list[Report]) -> list[str]:
     return [field("", line) for line in table(rows, "<<<>>")]
 
 
-def _replica_lines(replicas: Report | None) -> list[str]:
-    """The replicas of a run, if it has any."""
-    if replicas is None:
-        return []
-    names = ", ".join(map(str, replicas["values"]))
-    how = "vmapped" if replicas["vmapped"] else "one after the other"
-    return [field("replicas", f"{replicas['count']} ({how}): {replicas['key']} {names}")]
-
-
 def _model(run: Run, model: Report, noun: str) -> str:
     trained = model["trained_parameters"]
     share = "" if trained == model["parameters"] else f" ({trained:,} of them trained)"
@@ -186,6 +177,8 @@ def _devices(devices: Report, noun: str) -> str:
     axes = ", ".join(f"{axis}={size}" for axis, size in devices["mesh"].items() if size > 1)
     mesh = f" ({axes})" if axes else ""
     text = f"{devices['count']:,}{mesh}: {devices['rows_each']:,} {noun}s a step on each"
+    if devices["replicas"] > 1:
+        text += f", of {devices['replicas']:,} replicas"
     if devices["accumulate"] > 1:
         text += f", in {devices['accumulate']} parts one after the other"
     if devices["steps_per_call"] > 1:
@@ -219,7 +212,9 @@ def _layout_lines(report: Report) -> list[str]:
             for one in report["model"]["arrays"]
         ]
         rows = [("parameter", "shape", "split", "bytes on each device"), *rows]
-        rows.append(("optimizer, in all", "", "", f"{report['memory']['optimizer']:,}"))
+        count = report["replicas"]["count"] if report["replicas"] else 1
+        optimizer = report["memory"]["optimizer"] // count
+        rows.append(("optimizer, in all", "", "", f"{optimizer:,}"))
         lines = [*table(rows, "<<<>"), *_drawn(weight)]
     lines += _drawn(batch) if batch.parts > 1 else ["the batch is replicated"]
     return [field("" if number else "layout", line) for number, line in enumerate(lines)]

@@ -83,6 +83,8 @@ class _Lasting(io.TextIOBase):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._gone = False
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        self._has_all = "±".encode(encoding, "ignore") != b""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -91,7 +93,7 @@ class _Lasting(io.TextIOBase):
     def write(self, text: str) -> int:
         if not self._gone:
             try:
-                self._stream.write(text)
+                self._stream.write(text if self._has_all else text.replace("±", "+-"))
                 self._stream.flush()
             except OSError:
                 self._gone = True
@@ -186,7 +188,7 @@ def evaluation_line(step: int, split: str, metrics: Metrics, total_steps: int | 
     if "replicas" in metrics:
         parts.append(f"mean of {metrics['replicas']} replicas")
     count = metrics.get("count")
-    if count is not None:
+    if count is not None and not {"replica", "replicas"} & set(metrics):  # a line has its limits
         left_out = metrics.get("left_out")
         beside = f", {left_out:,.0f} left out" if left_out else ""
         parts.append(f"{count:,.0f} examples{beside}")

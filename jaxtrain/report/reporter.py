@@ -260,6 +260,11 @@ class Reporter:
         if self._events:
             self._events[number].write(event)
 
+    def _of_all(self, images_per_second: float | None) -> float | None:
+        """The speed of all replicas together."""
+        count = max(len(self._replicas), 1)
+        return None if images_per_second is None else count * images_per_second
+
     def _progress(self, step: int) -> Progress:
         return Progress(
             step=step,
@@ -267,6 +272,6 @@ class Reporter:
             noun=self._noun,
             loss=self._loss,
             accuracy=self._accuracy,
-            images_per_second=self._images_per_second,
+            images_per_second=self._of_all(self._images_per_second),
             seconds_left=self._speed.seconds_left(step, self._total_steps),
         )

@@ -6,6 +6,10 @@ from typing import Any
 
 Metrics = Mapping[str, Any]
 
+# Of more replicas a line would be long, and their lines many.
+_SHOWN = 8
+_BEST = 3
+
 
 def replica_name(difference: Mapping[str, float]) -> str:
     """What a replica is called: `seed=1`, or `learning_rate=0.03`.
@@ -41,8 +45,16 @@ def summed_up(
     return found
 
 
+def some(names: Sequence[str]) -> str:
+    """Names in a line; of many the first."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def shown(differences: Sequence[Mapping[str, float]], each: Sequence[Metrics]) -> list[Metrics]:
     """The metrics of replicas for a person: the mean over seeds; in a sweep those of each, named.
+
+    Of a long sweep those of the best alone.
 
     Args:
         differences: what each of them differs in; empty: there is one model.
@@ -52,8 +64,15 @@ def shown(differences: Sequence[Mapping[str, float]], each: Sequence[Metrics]) -
         return list(each)
     if "seed" in differences[0]:
         return [mean(each)]
-    named = zip(each, differences, strict=True)
-    return [{**metrics, "replica": replica_name(difference)} for metrics, difference in named]
+    named: list[Metrics] = [
+        {**metrics, "replica": replica_name(difference)}
+        for metrics, difference in zip(each, differences, strict=True)
+    ]
+    if len(named) <= _SHOWN:
+        return named
+    best = sorted(named, key=lambda metrics: -(metrics["accuracy"] or 0.0))[:_BEST]
+    of = f"of the {_BEST} best of {len(named):,}"
+    return [{**metrics, "replica": f"{metrics['replica']}, {of}"} for metrics in best]
 
 
 def spreads(each: Sequence[Metrics]) -> dict[str, dict[str, Any]]:

@@ -15,6 +15,7 @@ from jaxtrain.initial import Given
 from jaxtrain.parallel.compile import one_call
 from jaxtrain.parallel.mesh import AnyMesh, shardings
 from jaxtrain.replicas import Replicas, select
+from jaxtrain.report import some
 from jaxtrain.state import TrainState
 from jaxtrain.step import Fixed, StepMetrics, train_step
 
@@ -148,6 +149,14 @@ class Run:
     def _sampler(self, variant: Variant) -> data.Sampler:
         train = self.config.train
         return data.Sampler(self.dataset.train.size, train.batch_size, variant.config.seed)
+
+
+def replicas_text(run: Run) -> str:
+    """What the replicas of a run are, in a line."""
+    assert run.replicas is not None, "there are some"
+    how = "one after the other" if run.replicas.unroll else "vmapped"
+    values = some([str(variant.value) for variant in run.variants])
+    return f"{run.replicas.count} ({how}): {run.variant.key} {values}"
 
 
 def epochs_text(run: Run) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,6 +145,10 @@ class Workdir:
         if files:
             atomic_write_json(self.path / LEFT_OUT, {name: dict(x) for name, x in files.items()})
 
+    def has_sweep(self) -> bool:
+        """Whether the picture of a sweep is there."""
+        return (self.path / SWEEP).exists()
+
     def write_sweep(self, picture: bytes) -> None:
         """Writes the picture of a sweep.
 
@@ -266,11 +271,20 @@ def _has_saved(path: AnyPath) -> bool:
     return saved or (path / RESULT).exists() or (path / METRICS).exists()
 
 
+def _remove_events(folder: AnyPath) -> None:
+    """Removes events of a run that has left none: its replicas' folders would stay for ever."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+    elif folder.exists():
+        folder.rmtree()
+
+
 def _take(path: AnyPath, config: Config, data: DataIdentity, *, extend: bool) -> Workdir:
     """Writes what a new run is, or checks it against the run already there."""
     previous = load_json(path / CONFIG) if (path / CONFIG).exists() else None
     if previous is None or not _has_saved(path):
         (path / LEFT_OUT).unlink(missing_ok=True)
+        _remove_events(path / TENSORBOARD)
         atomic_write_json(path / CLASSES, data.class_names)
         atomic_write_json(path / DATA, data.fingerprints)
         atomic_write_text(path / CONFIG, to_json(config))  # last: it makes the folder a run's

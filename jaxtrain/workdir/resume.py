@@ -67,6 +67,8 @@ def _refuse_changes(
         fix = "make it longer with --extend"
     elif extend:
         fix = "--extend only allows a larger train.epochs or train.steps, whichever the run has"
+    elif {key for key, _, _ in changes} == {"train.export_replica"}:
+        fix = "give it to eval, predict or export instead, for all replicas are trained"
     else:
         fix = "take the old values, or another --workdir"
     raise UsageError(

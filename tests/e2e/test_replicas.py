@@ -170,6 +170,35 @@ def test_a_run_starts_from_one_of_them(command: Command, trained: Path) -> None:
         np.testing.assert_allclose(arrays[name], theirs[name][0], atol=1e-9)
 
 
+def test_examples_are_not_listed_by_what_diverged(command: Command, trained: Path) -> None:
+    for words in (["--predictions=none.csv"], ["--hardest=3"]):
+        done = command(*("eval", "--workdir=runs/sweep", "--config.train.export_replica=2", *words))
+        assert done.returncode == 4
+        assert "take another with --config.train.export_replica" in done.stderr
+    assert not (command.folder / "none.csv").exists()
+    kept = json.loads((trained / "sweep/eval/test-20-replica2.json").read_text())
+    assert "classes" not in kept
+    assert kept["eval"]["accuracy"] is None
+
+
+def test_a_finished_sweep_draws_its_picture_again(command: Command, trained: Path) -> None:
+    picture = trained / "sweep/sweep.png"
+    picture.unlink()
+    command.result("train", "--workdir=runs/sweep")
+    assert picture.exists()
+    again = trained / "sweep-without-log"
+    shutil.copytree(trained / "sweep", again)
+    for name in ("sweep.png", "metrics.jsonl", "result.json"):
+        (again / name).unlink()
+    command.result("train", "--workdir=runs/sweep-without-log")
+    assert not (again / "sweep.png").exists()
+
+
+def test_another_model_is_not_another_training(command: Command, trained: Path) -> None:
+    said = command.refused("train", "--workdir=runs/seeds", "--config.train.export_replica=1")
+    assert "give it to eval, predict or export instead" in said
+
+
 def test_a_model_that_is_not_there_is_refused(command: Command, trained: Path) -> None:
     said = command.refused(
         "train",
