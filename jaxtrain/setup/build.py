@@ -55,6 +55,10 @@ def build(
         mesh = build_mesh(config.parallel.mesh, all_devices())
     check_mode(config, mesh)
     dataset = data.open_dataset(config.data, progress)
+    samplers = tuple(
+        data.Sampler(dataset.train.size, config.train.batch_size, variant.config.seed)
+        for variant in every
+    )
     run_plan = build_plan(config, dataset.train.size)
     with explained_sweep(config):
         first = _first(every[0].config, dataset, run_plan, mesh)
@@ -80,6 +84,7 @@ def build(
         config=config,
         variants=every,
         dataset=dataset,
+        samplers=samplers,
         plan=run_plan,
         mesh=mesh,
         fixed=fixed[config.train.export_replica],

@@ -28,6 +28,7 @@ class Run:
         config: the resolved config.
         variants: its replicas, one or more.
         dataset: the training and evaluation splits and the classes.
+        samplers: step to indices of the training split, of each replica.
         plan: steps and events.
         mesh: the devices; abstract ones if it is only checked.
         fixed: model, augmentation, loss, optimizer and schedule, of the run's model.
@@ -42,6 +43,7 @@ class Run:
     config: Config
     variants: tuple[Variant, ...]
     dataset: data.Dataset
+    samplers: tuple[data.Sampler, ...]
     plan: plan.Plan
     mesh: AnyMesh
     fixed: Fixed
@@ -127,28 +129,23 @@ class Run:
         size = self.config.train.batch_size
         return size if self.replicas is None else self.replicas.rows(size)
 
-    @functools.cached_property
+    @property
     def sampler(self) -> data.Sampler:
         """Step to indices of the training split, for the run's model."""
-        return self._sampler(self.variant)
+        return self.samplers[self.config.train.export_replica]
 
     def batches(self) -> data.IndexBatches:
         """The indices of the batches that the steps take."""
         steps = self.plan.total_steps
         if self.replicas is None or self.replicas.share_batch:
             return self.sampler.batches(steps)
-        each = [self._sampler(variant).batches(steps) for variant in self.variants]
-        return data.Interleaved(each)
+        return data.Interleaved([sampler.batches(steps) for sampler in self.samplers])
 
     def unstacked(self, tree: Any) -> list[Any]:
         """The parts of all replicas of what a step gives."""
         if self.replicas is None:
             return [tree]
         return [select(tree, k) for k in range(self.replicas.count)]
-
-    def _sampler(self, variant: Variant) -> data.Sampler:
-        train = self.config.train
-        return data.Sampler(self.dataset.train.size, train.batch_size, variant.config.seed)
 
 
 def replicas_text(run: Run) -> str:

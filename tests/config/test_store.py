@@ -84,6 +84,8 @@ def values_of(key: Key) -> st.SearchStrategy[Any]:
         return st.none() | st.lists(TEXT.filter(bool), min_size=1, unique=True).map(tuple)
     if key.name == "data.synthetic.image_shape":
         return st.tuples(*[st.integers(1, 2**14)] * 3)
+    if key.name in ("data.image_size", "data.eval_image_size"):
+        return st.none() | st.lists(st.integers(1, 2**14), min_size=1, max_size=2).map(tuple)
     if key.kind is tuple:
         assert key.element is not None
         values: st.SearchStrategy[Any] = st.lists(SCALARS[key.element], max_size=4).map(tuple)
