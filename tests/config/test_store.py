@@ -60,6 +60,7 @@ CHOICES: dict[str, list[str | None]] = {
     "model.dtype": ["float32", "bfloat16", "float16"],
     "model.resnet.stem": [None, "imagenet", "cifar"],
     "model.resnet.norm": ["batch", "group"],
+    "eval.weights": [None, "ema", "raw"],
     "checkpoint.best_metric": [None, "accuracy", "loss"],
     "parallel.mode": ["jit", "pmap"],
 }
@@ -88,14 +89,16 @@ def values_of(key: Key) -> st.SearchStrategy[Any]:
         return st.none() | st.lists(st.integers(1, 2**14), min_size=1, max_size=2).map(tuple)
     if key.kind is tuple:
         assert key.element is not None
-        values: st.SearchStrategy[Any] = st.lists(SCALARS[key.element], max_size=4).map(tuple)
+        elements = SCALARS[key.element]
+        if key.element is int:
+            elements |= st.integers(1, 255)  # which most keys take
+        values: st.SearchStrategy[Any] = st.lists(elements, max_size=4).map(tuple)
     else:
         values = SCALARS[key.kind]
         if key.kind in (int, float):
             number = values
             values = st.one_of(number, number.map(abs), st.sampled_from([key.kind(0.0)]))
-            if key.kind is float:
-                values |= st.floats(0, 1, exclude_max=True)
+            values |= st.integers(1, 4) if key.kind is int else st.floats(0, 1, exclude_max=True)
     values = values.filter(lambda value: key.check is None or key.check(value) is None)
     return values | st.none() if key.optional else values
 
