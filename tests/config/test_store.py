@@ -65,6 +65,30 @@ CHOICES: dict[str, list[str | None]] = {
     "parallel.mode": ["jit", "pmap"],
 }
 
+SIDES = st.lists(st.integers(1, 2**14), min_size=1, max_size=2).map(tuple)
+SHARES = st.floats(0.01, 0.99)
+
+# Keys that refuse almost all that there is of their kind.
+NARROW: dict[str, st.SearchStrategy[Any]] = {
+    "data.image_size": SIDES,
+    "data.eval_image_size": SIDES,
+    "data.val_share": SHARES,
+    "data.eval_crop": SHARES,
+    "data.background": st.lists(st.integers(0, 255), min_size=3, max_size=3).map(tuple),
+    "data.channels": st.sampled_from([1, 3, 4]),
+    "data.mean": st.lists(st.floats(-9, 9), min_size=1, max_size=4).map(tuple),
+    "data.std": st.lists(st.floats(0.1, 9), min_size=1, max_size=4).map(tuple),
+    "data.threads": st.integers(1, 16),
+    "data.ahead": st.integers(1, 16),
+    "optimizer.b1": SHARES,
+    "optimizer.b2": SHARES,
+    "optimizer.eps": SHARES,
+    "optimizer.learning_rate": st.floats(1e-6, 1e6),
+    "train.ema_decay": SHARES,
+    "train.steps_per_call": st.integers(1, 100),
+    "parallel.peer_timeout_seconds": st.floats(5, 600),
+}
+
 # Keys that contradict another key that is drawn.
 ALONE = {
     "train.steps",
@@ -85,8 +109,8 @@ def values_of(key: Key) -> st.SearchStrategy[Any]:
         return st.none() | st.lists(TEXT.filter(bool), min_size=1, unique=True).map(tuple)
     if key.name == "data.synthetic.image_shape":
         return st.tuples(*[st.integers(1, 2**14)] * 3)
-    if key.name in ("data.image_size", "data.eval_image_size"):
-        return st.none() | st.lists(st.integers(1, 2**14), min_size=1, max_size=2).map(tuple)
+    if key.name in NARROW:
+        return NARROW[key.name] | st.none() if key.optional else NARROW[key.name]
     if key.kind is tuple:
         assert key.element is not None
         elements = SCALARS[key.element]
