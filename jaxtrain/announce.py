@@ -10,7 +10,7 @@ import jax
 from jaxtrain import data, files, setup, workdir
 from jaxtrain.config import variants
 from jaxtrain.parallel.processes.peers import Peers
-from jaxtrain.report import Reporter, loss_text, percent, replica_name
+from jaxtrain.report import Reporter, loss_text, percent, replica_name, some
 from jaxtrain.setup import Run, replicas_text
 
 # All are in classes.json.
@@ -32,10 +32,8 @@ def introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
     for note in run.dataset.notes:
         reporter.message(f"         {note}")
     if run.config.data.source in data.FILE_SOURCES:
-        names = run.dataset.class_names
-        shown = ", ".join(f"{label} {name}" for label, name in enumerate(names[:_SHOWN_CLASSES]))
-        more = len(names) - _SHOWN_CLASSES
-        reporter.message(f"classes  {shown}" + (f" and {more:,} more" if more > 0 else ""))
+        names = [f"{label} {name}" for label, name in enumerate(run.dataset.class_names)]
+        reporter.message(f"classes  {some(names, _SHOWN_CLASSES)}")
     devices = f"{run.mesh.size} {jax.devices()[0].platform} device{'s' * (run.mesh.size > 1)}"
     if everybody.count > 1:
         devices += f" of {everybody.count} processes"

@@ -27,15 +27,19 @@ from jaxtrain.tasks import Task
 Results = dict[str, np.ndarray]
 
 
-def batch_rows(batch_size: int, examples: int, mesh: AnyMesh, at_once: int = 1) -> int:
+def batch_rows(
+    batch_size: int, examples: int, mesh: AnyMesh, *, replicas: int | None, unroll: bool
+) -> int:
     """Rows of an evaluation's batches: what the devices divide, and no more than it needs.
 
     Args:
         batch_size: of one replica.
         examples: of the split.
         mesh: the devices.
-        at_once: replicas that see a batch at the same time, which share the memory of one.
+        replicas: as of `Evaluator`; those that see a batch at once share the memory of one.
+        unroll: likewise; then none do.
     """
+    at_once = 1 if replicas is None or unroll else replicas
     return pad_rows(min(max(batch_size // at_once, 1), examples), mesh)
 
 
@@ -82,7 +86,7 @@ class Evaluator:
         self._flip_average = flip_average
         self._task = task
         self._mesh = mesh
-        rows = batch_rows(batch_size, split.size, mesh, 1 if unroll else replicas or 1)
+        rows = batch_rows(batch_size, split.size, mesh, replicas=replicas, unroll=unroll)
         self._indices = data.eval_indices(split.size, rows)
         self._feed = Feed(split, config, mesh)
         self._replicas = replicas

@@ -99,9 +99,13 @@ def _split(run: Run, split: data.Split) -> Report:
 def _evaluation(run: Run) -> Report:
     """The batches of one evaluation; masked rows fill the last."""
     examples = run.dataset.eval.size
-    replicas = run.replicas
-    at_once = 1 if replicas is None or run.fixed.unroll else replicas.count
-    rows = batch_rows(run.config.eval.batch_size, examples, run.mesh, at_once)
+    rows = batch_rows(
+        run.config.eval.batch_size,
+        examples,
+        run.mesh,
+        replicas=None if run.replicas is None else run.replicas.count,
+        unroll=run.fixed.unroll,
+    )
     batches = -(-examples // rows)
     return {
         "examples": examples,

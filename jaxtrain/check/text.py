@@ -13,7 +13,7 @@ from jaxtrain.check.layout import (
 )
 from jaxtrain.config import CheckRequest
 from jaxtrain.data import examples
-from jaxtrain.report import sparkline
+from jaxtrain.report import some, sparkline
 from jaxtrain.setup import Run
 
 # More classes than this are summed up instead of listed.
@@ -157,9 +157,7 @@ def _names(names: list[str]) -> str:
     """How many parameters, and which; of many the first ones."""
     if not names:
         return "nothing"
-    more = len(names) - _LISTED_NAMES
-    shown = ", ".join(names[:_LISTED_NAMES]) + (f" and {more:,} more" if more > 0 else "")
-    return f"{counted(len(names), 'parameter')}: {shown}"
+    return f"{counted(len(names), 'parameter')}: {some(names, _LISTED_NAMES)}"
 
 
 def _evaluation(evaluation: Report, noun: str) -> str:

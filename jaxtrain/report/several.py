@@ -45,10 +45,10 @@ def summed_up(
     return found
 
 
-def some(names: Sequence[str]) -> str:
-    """Names in a line; of many the first."""
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+def some(names: Sequence[str], most: int = _SHOWN) -> str:
+    """Names in a line; of more than `most` the first."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def shown(differences: Sequence[Mapping[str, float]], each: Sequence[Metrics]) -> list[Metrics]:
