@@ -17,11 +17,12 @@ from jaxtrain.errors import NonFiniteError, UsageError
 from jaxtrain.feed import Feed
 from jaxtrain.gradient_norms import norms_rows, norms_step
 from jaxtrain.models import Model
+from jaxtrain.normalise import Normalise
 from jaxtrain.parallel.compile import Compiled, Sent
 from jaxtrain.parallel.in_flight import InFlight
 from jaxtrain.parallel.mesh import AnyMesh, pad_rows
 from jaxtrain.replicas import map_replicas
-from jaxtrain.step import Normalise, eval_step
+from jaxtrain.step import eval_step
 from jaxtrain.tasks import Task
 
 Results = dict[str, np.ndarray]

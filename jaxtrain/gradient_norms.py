@@ -8,9 +8,10 @@ from jax.sharding import Mesh, PartitionSpec
 
 from jaxtrain.data import Batch
 from jaxtrain.models import Model
+from jaxtrain.normalise import Normalise
 from jaxtrain.parallel.mesh import ROW_AXES, on_cpu, row_parts
 from jaxtrain.state import tree_bytes
-from jaxtrain.step import Normalise, eval_logits
+from jaxtrain.step import eval_logits
 from jaxtrain.tasks import Task
 
 # What the gradients of the examples that a device has at a time may take. CPU devices share the

@@ -12,10 +12,10 @@ from jax.sharding import Mesh
 from jaxtrain import checkpoint, files, pretrained, rules, state, stored
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.files import AnyPath
+from jaxtrain.normalise import Normalise
 from jaxtrain.parallel.mesh import AnyMesh, build_mesh, on_mesh
 from jaxtrain.pretrained import Imported
 from jaxtrain.replicas import select
-from jaxtrain.step import Normalise
 from jaxtrain.stored import StoredModel
 
 _CHECKPOINTS = "checkpoints"

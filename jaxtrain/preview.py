@@ -17,8 +17,8 @@ from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.errors import UsageError
 from jaxtrain.files import atomic_write_bytes
 from jaxtrain.keys import step_key
+from jaxtrain.normalise import unit_interval
 from jaxtrain.setup import Run
-from jaxtrain.step import unit_interval
 
 # Values of all images of a picture: they lie on the device as float32, a few times.
 _MOST_PIXELS: Final = 2**26

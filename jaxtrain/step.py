@@ -1,96 +1,22 @@
 """One update and one evaluation batch, as pure functions."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxtrain import ema, keys
+from jaxtrain.accumulation import Outputs, accumulated
 from jaxtrain.augment import Augment, partners
-from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import Batch, Statistics
-from jaxtrain.data.examples import is_image, shape_text
-from jaxtrain.errors import UsageError
+from jaxtrain.data import Batch
 from jaxtrain.losses import Loss, main_label, soft_target
 from jaxtrain.models import Model
+from jaxtrain.normalise import Normalise, unit_interval
 from jaxtrain.optimizer import Optimizer, Schedule
-from jaxtrain.parallel.loop import summed
 from jaxtrain.skips import Skips
 from jaxtrain.state import TrainState, all_finite
 from jaxtrain.tasks import Interval, Task
-
-
-@dataclasses.dataclass(frozen=True)
-class Normalise:
-    """Examples as the network takes them: `(x - mean) / std` of images in 0..1, or of features.
-
-    Attributes:
-        mean: one number, or one a channel or feature.
-        std: likewise.
-    """
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def __call__(self, image: jax.Array) -> jax.Array:
-        """Float32, of the same shape.
-
-        Args:
-            image: `[batch, H, W, C]`, uint8 or floats that are in 0..1 already; or features
-                float32 `[batch, D]`.
-        """
-        image = unit_interval(image)
-        last = (1,) * (image.ndim - 1) + (-1,)
-        if self.mean != (0.0,):
-            image -= jnp.asarray(self.mean, jnp.float32).reshape(last)
-        if self.std != (1.0,):
-            image /= jnp.asarray(self.std, jnp.float32).reshape(last)
-        return image
-
-
-def normalisation(
-    config: DataConfig, image_shape: tuple[int, ...], known: Callable[[], Statistics]
-) -> Normalise:
-    """`data.mean` and `data.std`, or with `data.standardize` the statistics of the features.
-
-    Args:
-        config: the `data` section.
-        image_shape: of one example.
-        known: gives the statistics of the training examples; called if they are needed.
-
-    Raises:
-        UsageError: neither one number nor one a channel or feature; or images, or numbers beside
-            the statistics, with `data.standardize`.
-    """
-    has_images = is_image(image_shape)
-    numbers, each = (config.mean, config.std), "channel" if has_images else "feature"
-    for name, values in zip(("mean", "std"), numbers, strict=True):
-        if len(values) not in (1, image_shape[-1]):
-            raise UsageError(
-                f"data.{name}={values} holds {len(values)} numbers, but "
-                f"{'images' if has_images else 'examples'} have {image_shape[-1]} {each}s; give "
-                f"one number, or one a {each}"
-            )
-    if not config.standardize:
-        return Normalise(*numbers)
-    if has_images:
-        raise UsageError(
-            f"data.standardize=true is for features, but the examples are images of "
-            f"{shape_text(image_shape)}; set data.mean and data.std, one number a channel"
-        )
-    if numbers != (DataConfig().mean, DataConfig().std):
-        raise UsageError(
-            f"data.standardize=true takes the place of data.mean={config.mean} and data.std="
-            f"{config.std}; unset these, or data.standardize"
-        )
-    return Normalise(*known())
-
-
-def unit_interval(image: jax.Array) -> jax.Array:
-    """uint8 images to float32 in 0..1; floats stay as they are."""
-    return image.astype(jnp.float32) / 255.0 if image.dtype == jnp.uint8 else image
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,15 +90,6 @@ def gather(resident: Resident, index: jax.Array, first_row: jax.Array | int = 0)
     return Batch(image=resident.image[safe], label=resident.label[safe], mask=mask, row=row)
 
 
-class _Outputs(NamedTuple):
-    """What the loss function gives beside its value."""
-
-    loss: jax.Array
-    logits: jax.Array
-    label: jax.Array
-    collections: Any
-
-
 def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
     """One update.
 
@@ -189,7 +106,7 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
     rate = jnp.asarray(fixed.schedule(state.step), jnp.float32)
     examples = jnp.maximum(fixed.total(batch.mask.sum(dtype=jnp.float32)), 1.0)
 
-    def loss_fn(trained: Any, part: Batch) -> tuple[jax.Array, _Outputs]:
+    def loss_fn(trained: Any, part: Batch) -> tuple[jax.Array, Outputs]:
         augment_key = keys.step_key(state.seed, step, "augment")
         image = fixed.augment(augment_key, unit_interval(part.image), part.row)
         image, share = fixed.augment.mix(augment_key, image, part.row, part.mask)
@@ -208,9 +125,18 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
         loss = fixed.loss(logits, target)
         mean = jnp.where(part.mask, loss, 0.0).sum() / examples
         scaled = mean if state.loss_scale is None else mean * state.loss_scale.scale
-        return scaled, _Outputs(loss, logits, main_label(target), collections)
+        return scaled, Outputs(loss, logits, main_label(target), collections)
 
-    gradients, outputs = _gradients(fixed, loss_fn, state, batch)
+    gradients, outputs = accumulated(
+        jax.grad(loss_fn, has_aux=True),
+        fixed.optimizer.trained(state.params),
+        state.collections,
+        batch,
+        parts=fixed.accumulate,
+        together=fixed.augment.together,
+        unroll=fixed.unroll,
+        total=fixed.total,
+    )
     interval = Interval.from_model_output(
         loss=outputs.loss,
         logits=outputs.logits,
@@ -248,74 +174,6 @@ def train_step(fixed: Fixed, state: TrainState, batch: Batch) -> tuple[TrainStat
         **learned,
     )
     return new_state, StepMetrics(interval, rate, skips)
-
-
-def _gradients(
-    fixed: Fixed,
-    loss_fn: Callable[[Any, Batch], tuple[jax.Array, _Outputs]],
-    state: TrainState,
-    batch: Batch,
-) -> tuple[Any, _Outputs]:
-    """The batch's gradients of the trained parameters, and the outputs of its examples.
-
-    With `accumulate` N, part k holds the rows r with r % N = k (pairs of rows, where images are
-    mixed), which leaves every row on its device. Each part starts from the same collections, and
-    what they make of them is averaged by their unmasked rows: batch statistics move once an update,
-    by the mean of the parts'.
-    """
-    grad_fn = jax.grad(loss_fn, has_aux=True)
-    trained = fixed.optimizer.trained(state.params)
-    if fixed.accumulate == 1:
-        gradients, outputs = grad_fn(trained, batch)
-        return fixed.total(gradients), outputs
-
-    def of_part(part: Batch) -> tuple[Any, Any]:
-        gradients, outputs = grad_fn(trained, part)
-        weight = fixed.total(part.mask.sum(dtype=jnp.float32)) / jnp.maximum(count, 1.0)
-        floats, others = _by_kind(outputs.collections)
-        floats = [leaf.astype(jnp.float32) * weight for leaf in floats]
-        return (gradients, floats), (outputs._replace(collections=None), others)
-
-    count = fixed.total(batch.mask.sum(dtype=jnp.float32))
-    together = fixed.augment.together
-    parts = jax.tree.map(lambda x: _strided(x, fixed.accumulate, together), batch)
-    (gradients, floats), (outputs, others) = summed(of_part, parts, unroll=fixed.unroll)
-    old, _ = _by_kind(state.collections)
-    floats = [
-        jnp.where(count > 0, new, kept).astype(kept.dtype)
-        for new, kept in zip(floats, old, strict=True)
-    ]
-    collections = _from_kinds(state.collections, floats, [leaf[-1] for leaf in others])
-    outputs = jax.tree.map(lambda x: _joined(x, together), outputs)
-    return fixed.total(gradients), outputs._replace(collections=collections)
-
-
-def _is_float(leaf: jax.Array) -> bool:
-    return jnp.issubdtype(leaf.dtype, jnp.floating)
-
-
-def _by_kind(tree: Any) -> tuple[list[jax.Array], list[jax.Array]]:
-    """The leaves that an average can be taken of, and the others."""
-    leaves = jax.tree.leaves(tree)
-    return [x for x in leaves if _is_float(x)], [x for x in leaves if not _is_float(x)]
-
-
-def _from_kinds(like: Any, floats: list[jax.Array], others: list[jax.Array]) -> Any:
-    """The inverse of `_by_kind`, for a tree of the same structure."""
-    left = {True: iter(floats), False: iter(others)}
-    return jax.tree.map(lambda leaf: next(left[_is_float(leaf)]), like)
-
-
-def _strided(rows: jax.Array, parts: int, together: int) -> jax.Array:
-    """`[batch, ...]` as `[parts, batch / parts, ...]`, row r in part r // together % parts."""
-    groups = rows.reshape(-1, parts, together, *rows.shape[1:]).swapaxes(0, 1)
-    return groups.reshape(parts, -1, *rows.shape[1:])
-
-
-def _joined(parts: jax.Array, together: int) -> jax.Array:
-    """The inverse of `_strided`."""
-    groups = parts.reshape(len(parts), -1, together, *parts.shape[2:]).swapaxes(0, 1)
-    return groups.reshape(-1, *parts.shape[2:])
 
 
 def _is_first(fixed: Fixed, state: TrainState) -> jax.Array | bool:

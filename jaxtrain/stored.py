@@ -11,8 +11,8 @@ from jaxtrain.data import Statistics
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.files import AnyPath
 from jaxtrain.models import Model
+from jaxtrain.normalise import Normalise, normalisation
 from jaxtrain.replicas import stacked
-from jaxtrain.step import Normalise, normalisation
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 from helpers import IMAGE_SHAPE, split
 
@@ -21,10 +22,11 @@ from jaxtrain.config.schema import (
 from jaxtrain.feed import Feed
 from jaxtrain.models.layers import RowDropout, StochasticDepth
 from jaxtrain.models.norms import BatchNorm
+from jaxtrain.normalise import Normalise
 from jaxtrain.parallel.compile import PMAP_AXIS
 from jaxtrain.parallel.layout import parameter_shardings
 from jaxtrain.parallel.mesh import build_mesh
-from jaxtrain.step import Fixed, Normalise, train_step
+from jaxtrain.step import Fixed, Resident, gather, train_step
 
 BATCH = 16
 TRAIN = split(37, name="train")
@@ -162,3 +164,9 @@ def leaves_equal(a, b) -> None:
 def close(one, other, rtol=2e-5, atol=2e-6):
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+def batch_of(indices) -> data.Batch:
+    """The rows of these examples of `TRAIN`; -1 is a masked one."""
+    resident = Resident(jnp.asarray(TRAIN.images), jnp.asarray(TRAIN.labels))
+    return gather(resident, jnp.asarray(indices, jnp.int32))

@@ -11,9 +11,9 @@ from jaxtrain.config.schema import DataConfig, MlpConfig, ModelConfig
 from jaxtrain.data import ArraySplit
 from jaxtrain.errors import NonFiniteError, UsageError
 from jaxtrain.evaluation import Evaluator, check_flip, summary
+from jaxtrain.normalise import Normalise
 from jaxtrain.parallel.mesh import on_mesh
 from jaxtrain.runtimes import score
-from jaxtrain.step import Normalise
 from jaxtrain.tasks import CLASSIFICATION, with_ranking
 
 

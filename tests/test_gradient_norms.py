@@ -16,9 +16,9 @@ from jaxtrain.data import ArraySplit
 from jaxtrain.evaluation import Evaluator
 from jaxtrain.gradient_norms import norms_rows
 from jaxtrain.losses import softmax_loss
+from jaxtrain.normalise import Normalise
 from jaxtrain.parallel.layout import parameter_shardings
 from jaxtrain.parallel.mesh import build_mesh, on_mesh, with_shardings
-from jaxtrain.step import Normalise
 from jaxtrain.tasks import CLASSIFICATION
 
 EXAMPLES = split(21)

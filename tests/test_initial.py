@@ -15,9 +15,9 @@ from jaxtrain.checkpoint import reading
 from jaxtrain.config import Config
 from jaxtrain.config.schema import MlpConfig, ModelConfig, OptimizerConfig, TrainConfig
 from jaxtrain.errors import UsageError
+from jaxtrain.normalise import Normalise
 from jaxtrain.optimizer import build
 from jaxtrain.pretrained import Imported
-from jaxtrain.step import Normalise
 
 MLP = ModelConfig(mlp=MlpConfig(hidden_sizes=(6,)))
 CLASSES = ("a", "b", "c")

@@ -14,10 +14,10 @@ from jaxtrain import data, models, state
 from jaxtrain.config import from_dict, variants
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.errors import UsageError
+from jaxtrain.normalise import Normalise
 from jaxtrain.parallel.mesh import on_mesh, replicated
 from jaxtrain.predictor import Restored, open_split
 from jaxtrain.predictor.restored import apply
-from jaxtrain.step import Normalise
 
 SHAPE = (5, 4, 3)
 

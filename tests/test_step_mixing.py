@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import data_mesh
-from steps import BATCH, TRAIN, close, fixed, leaves_equal, new_state, trained
+from steps import BATCH, batch_of, close, fixed, leaves_equal, new_state, trained
 
 from jaxtrain import keys
-from jaxtrain.data import Batch
-from jaxtrain.step import Resident, gather, train_step, unit_interval
+from jaxtrain.normalise import unit_interval
+from jaxtrain.step import train_step
 
 MIXED = "flip|noise(0.1)|mixup_or_cutmix(mixup=0.4, p=0.8)"
 ONE = jax.devices()[:1]
@@ -61,11 +61,6 @@ def test_parts_of_a_convolving_step_hold_whole_pairs():
     spread, others = trained(4, "device", 3, **options)
     close(one.collections, spread.collections, rtol=1e-3, atol=1e-4)
     close([m.interval.loss for m in history], [m.interval.loss for m in others], rtol=1e-3)
-
-
-def batch_of(indices) -> Batch:
-    resident = Resident(jnp.asarray(TRAIN.images), jnp.asarray(TRAIN.labels))
-    return gather(resident, jnp.asarray(indices, jnp.int32))
 
 
 def test_masked_rows_change_nothing():

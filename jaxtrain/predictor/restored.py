@@ -18,6 +18,7 @@ from jaxtrain.errors import LayoutError, UsageError
 from jaxtrain.files import AnyPath
 from jaxtrain.formats import Source
 from jaxtrain.models import Model
+from jaxtrain.normalise import Normalise
 from jaxtrain.parallel.layout import parameter_shardings
 from jaxtrain.parallel.mesh import (
     all_devices,
@@ -30,7 +31,6 @@ from jaxtrain.parallel.mesh import (
     with_shardings,
 )
 from jaxtrain.replicas import select
-from jaxtrain.step import Normalise
 
 
 @dataclasses.dataclass(frozen=True)

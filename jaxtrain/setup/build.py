@@ -13,6 +13,7 @@ from jaxtrain.config import RATE_KEYS, SEED, Config, Variant, explained_sweep, v
 from jaxtrain.errors import UsageError
 from jaxtrain.feed import is_resident
 from jaxtrain.initial import Given
+from jaxtrain.normalise import normalisation
 from jaxtrain.parallel.compile import PMAP_AXIS
 from jaxtrain.parallel.layout import parameter_shardings
 from jaxtrain.parallel.mesh import (
@@ -29,7 +30,7 @@ from jaxtrain.setup.checks import check_any_size, check_divides, check_memory, c
 from jaxtrain.setup.run import Run
 from jaxtrain.setup.schedule import build_plan, build_schedule
 from jaxtrain.state import TrainState
-from jaxtrain.step import Fixed, normalisation
+from jaxtrain.step import Fixed
 
 # Saves a tenth of the time of a small MLP's step.
 _STEPS_PER_CALL = 10

@@ -28,10 +28,10 @@ import jax.numpy as jnp
 
 from jaxtrain import keys, session, train
 from jaxtrain.config import TrainRequest, load_recipe, resolve
+from jaxtrain.normalise import unit_interval
 from jaxtrain.parallel.compile import Compiled
 from jaxtrain.parallel.in_flight import MAX_IN_FLIGHT
 from jaxtrain.setup import Run
-from jaxtrain.step import unit_interval
 
 # Chunks at the start that are not counted: caches and clocks warm up.
 WARM_UP = 2

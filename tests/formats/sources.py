@@ -16,7 +16,7 @@ import numpy as np
 from jaxtrain import models, state
 from jaxtrain.config.schema import MlpConfig, ModelConfig, ResnetConfig
 from jaxtrain.formats import Exporter, Source
-from jaxtrain.step import Normalise
+from jaxtrain.normalise import Normalise
 
 CLASS_NAMES = ("été", "hot dog", "naïve, “quoted”", "日本", "4")
 

@@ -16,8 +16,8 @@ from jaxtrain.config import from_dict
 from jaxtrain.config.schema import MlpConfig, ModelConfig
 from jaxtrain.formats import FORMATS, Options, Source, beside, exporter
 from jaxtrain.formats.contract import LOGITS, PROBABILITIES
+from jaxtrain.normalise import Normalise
 from jaxtrain.predictor.restored import apply
-from jaxtrain.step import Normalise
 
 FEATURES = 7
 # Of very different sizes, as features are.
