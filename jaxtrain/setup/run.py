@@ -63,7 +63,13 @@ class Run:
         Raises:
             UsageError: those of `model.init_from` are not there or do not fit.
         """
-        return () if self.given is None else self.given.check()
+        if self.given is not None:
+            return self.given.check()
+        freeze = self.config.model.freeze
+        if freeze is None:
+            return ()
+        note = f"model.freeze={freeze} keeps them random: set model.init_from to keep trained ones"
+        return (note,)
 
     @property
     def image_shape(self) -> tuple[int, ...]:
