@@ -34,17 +34,21 @@ def get_config() -> ConfigDict:
     config.data.mean = (0.286,)
     config.data.std = (0.353,)
     config.data.augment = "flip|pad_crop(2)"
-    config.model.name = "resnet8"
-    config.model.resnet.width = 2.0
-    config.optimizer.name = "sgd"
-    config.optimizer.momentum = 0.9
-    config.optimizer.nesterov = True
-    config.optimizer.learning_rate = 0.1
-    config.optimizer.weight_decay = 5e-4
-    config.schedule.name = "cosine"
+    config.model.name = "resnet18"
+    config.model.resnet.stem = "cifar"
+    config.model.resnet.width = 0.25
+    # Zeros would make the first gradients of a block's other kernels 0, which Muon scales up alike.
+    config.model.resnet.zero_init = False
+    config.optimizer.name = "muon"
+    config.optimizer.momentum = 0.95
+    config.optimizer.learning_rate = 0.02
+    config.optimizer.rate_rules = "head=0.05; kernel=1; .*=0.05"
+    config.optimizer.weight_decay = 0.05
+    config.schedule.name = "linear"
     config.schedule.warmup_epochs = 1
     config.train.batch_size = 128
-    config.train.epochs = 20
+    config.train.epochs = 18
+    config.train.label_smoothing = 0.1
     config.eval.every_epochs = 1
     config.checkpoint.every_epochs = 1
     return config
