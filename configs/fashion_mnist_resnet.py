@@ -1,10 +1,13 @@
-"""A small ResNet (resnet8 of twice the width, 308,000 parameters) on Fashion-MNIST, as IDX files.
+"""A ResNet-18 of a quarter of the width (701,000 parameters) on Fashion-MNIST, as IDX files.
 
     jaxtrain train --config=fashion_mnist_resnet --config.data.path=DIR
 
 Without data.path it looks where Debian's package dataset-fashion-mnist puts the files.
 
-2 CPU cores, 3.3 updates a second: about 50 minutes. Accuracy not yet measured.
+2 CPU cores: about 40 minutes, 94.64 % test accuracy at the last step (mean of 3 seeds, deviation
+0.11, by scripts/benchmark.py accuracy --recipe=fashion_mnist_resnet --runs=3). Muon
+(https://kellerjordan.github.io/posts/muon) trains the kernels; Adam trains the last layer, scales
+and biases at a twentieth of its rate.
 """
 
 from ml_collections import ConfigDict
