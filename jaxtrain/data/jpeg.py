@@ -118,12 +118,12 @@ def decode_top(encoded: bytes, header: Header, rows: int) -> NDArray[np.uint8] |
     if mcu_rows is None or at is None:
         return None
     # One row of the coarsest component more: where it is enlarged, a row looks at both neighbours.
-    height = -(-(rows + mcu_rows // 8) // mcu_rows) * mcu_rows
-    if height < header.sides[0]:
-        encoded = b"".join((encoded[: at + 5], height.to_bytes(2), encoded[at + 7 :]))
+    height = min(rows + mcu_rows // 8, header.sides[0])
+    shorter = bytearray(encoded)
+    shorter[at + 5 : at + 7] = height.to_bytes(2)
     try:
         # What follows the rows is no damage.
-        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(encoded, header.colours, strict=False)
+        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(shorter, header.colours, strict=False)
     except ValueError:
         return None
     return pixels

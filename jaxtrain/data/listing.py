@@ -78,15 +78,27 @@ def content_of(path: str) -> bytes:
         DataError: it cannot be read, or cannot be an image's.
     """
     try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            raise DataError("the file is no regular one")
-        if status.st_size > _MAX_FILE_BYTES:
-            raise DataError(
-                f"the file has {status.st_size:,} bytes, more than the {_MAX_FILE_BYTES:,} "
-                "that an image may have"
-            )
-        with open(path, "rb", buffering=0) as file:
-            return file.readall()
+        # One that is no file at all, as a pipe, is not waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return _content(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise DataError(f"the file cannot be read: {error.strerror or error}") from error
+
+
+def _content(descriptor: int) -> bytes:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError("the file is no regular one")
+    if status.st_size > _MAX_FILE_BYTES:
+        raise DataError(
+            f"the file has {status.st_size:,} bytes, more than the {_MAX_FILE_BYTES:,} "
+            "that an image may have"
+        )
+    content = os.read(descriptor, status.st_size)
+    # A file system may hand over less at a time.
+    while len(content) < status.st_size and (more := os.read(descriptor, status.st_size)):
+        content += more
+    return content
