@@ -21,6 +21,8 @@ from typing import Any
 
 BATCH = 64
 SIDE = 224
+SIZE = (375, 500)  # of the files
+PARTS = 10_000
 THREADS = 2
 # More than any of them reads ahead.
 DISCARDED = 16
@@ -49,28 +51,31 @@ def jaxtrain(folder: pathlib.Path, cache: str) -> Iterator[Any]:
 
 
 def tf_data(folder: pathlib.Path, *, antialias: bool) -> Iterator[Any]:
-    """As TensorFlow's guides have it: `decode_and_crop_jpeg` and a resize; antialiased or not."""
+    """As TensorFlow's guides have it: `decode_and_crop_jpeg` and a resize; antialiased or not.
+
+    It is handed parts that were drawn before, as the other loaders draw them. Its own sampler draws
+    smaller ones, which take less time: 0.39 of an image in the mean, where theirs have 0.43.
+    """
+    import numpy as np  # noqa: PLC0415
     import tensorflow as tf  # noqa: PLC0415
+
+    from jaxtrain.data import crops  # noqa: PLC0415
 
     tf.config.set_visible_devices([], "GPU")
     paths = sorted(map(str, folder.glob("photos/train/*/*.jpg")))
+    draws = np.random.default_rng(0).random((PARTS, crops.DRAWS)).tolist()
+    boxes = (crops.random_box(SIZE, crops.RandomResized(), some) for some in draws)
+    windows = [(top, left, bottom - top, right - left) for left, top, right, bottom in boxes]
 
-    def load(path: Any) -> Any:
-        content = tf.io.read_file(path)
-        begin, size, _ = tf.image.sample_distorted_bounding_box(
-            tf.image.extract_jpeg_shape(content),
-            tf.zeros([0, 0, 4]),
-            area_range=(0.08, 1.0),
-            aspect_ratio_range=(3 / 4, 4 / 3),
-            max_attempts=10,
-            use_image_if_no_bounding_boxes=True,
-        )
-        window = tf.stack([begin[0], begin[1], size[0], size[1]])
-        part = tf.io.decode_and_crop_jpeg(content, window, channels=3)
+    def load(path: Any, window: Any) -> Any:
+        part = tf.io.decode_and_crop_jpeg(tf.io.read_file(path), window, channels=3)
         return tf.cast(tf.image.resize(part, (SIDE, SIDE), antialias=antialias), tf.uint8)
 
-    dataset = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths)).repeat()
-    dataset = dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE)
+    examples = (
+        tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths)).repeat(),
+        tf.data.Dataset.from_tensor_slices(windows).repeat(),
+    )
+    dataset = tf.data.Dataset.zip(*examples).map(load, num_parallel_calls=tf.data.AUTOTUNE)
     # A buffer that grows by itself would be measured instead of the loader.
     return iter(dataset.batch(BATCH).prefetch(4))
 

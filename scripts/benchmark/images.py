@@ -19,14 +19,14 @@ import tempfile
 from typing import Any
 
 import numpy as np
+from image_loaders import BATCH, SIZE
 from PIL import Image, ImageDraw, ImageFilter
 
-HEIGHT, WIDTH = 375, 500
+HEIGHT, WIDTH = SIZE
 QUALITY = 90
 SCENES = 64
 COPIES = 16  # of each scene, in files of their own
 BATCHES = 16  # of the first rounds: as many images as there are files
-BATCH = 64
 SECONDS = 3.0  # that a round takes, after its warm-up
 OURS = ("none", "memory", "disk")  # data.cache
 LOADERS = pathlib.Path(__file__).with_name("image_loaders.py")
