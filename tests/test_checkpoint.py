@@ -1,3 +1,4 @@
+import asyncio
 import gc
 import itertools
 import json
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tensorstore
 from helpers import data_mesh
 
 from jaxtrain import checkpoint
@@ -371,3 +373,28 @@ def test_what_a_kill_left_of_a_step_that_was_being_removed_is_removed(tmp_path):
     assert int(found.step) == 3
     assert said == []
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["2", "3"]
+
+
+def test_answers_that_come_after_a_failed_read_are_not_spoken_of(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: said.append(unraisable.exc_value))
+    with pytest.raises(CheckpointError):
+        checkpoint.read_meta(tmp_path, 1)
+
+    async def ask(answer):
+        task = asyncio.ensure_future(answer)
+        await asyncio.sleep(0)
+        return task
+
+    promise, answer = tensorstore.Promise.new()
+    loop = asyncio.new_event_loop()
+    task = loop.run_until_complete(ask(answer))
+    loop.close()
+    promise.set_result(1)
+    assert not task.done()
+    assert said == []
+
+    promise, answer = tensorstore.Promise.new()
+    answer.add_done_callback(lambda answer: 1 / 0)
+    promise.set_result(1)
+    assert [type(error) for error in said] == [ZeroDivisionError]

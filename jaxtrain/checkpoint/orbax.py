@@ -1,6 +1,9 @@
 """How Orbax is used: its options, its errors, and which of its folders are whole steps."""
 
+import sys
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 from orbax.checkpoint import multihost
 from orbax.checkpoint import v1 as ocp
@@ -19,6 +22,7 @@ def context(*, alone: bool = False) -> ocp.Context:
         alone: not to wait for other processes: reading needs none of them, and one that fails
             would leave them waiting.
     """
+    _quieten()
     registry = ocp.handlers.local_registry()
     registry.add(ocp.handlers.JsonHandler, checkpointable_name="meta")
     context = ocp.Context()
@@ -60,9 +64,27 @@ def is_step_name(name: str) -> bool:
     return name.isascii() and name.isdecimal() and str(int(name)) == name
 
 
-def quieten() -> None:
-    """After a failure Orbax leaves coroutines un-awaited, and Python would warn of each."""
+def _quieten() -> None:
+    """Has nothing said of what a failure leaves behind.
+
+    Orbax leaves coroutines un-awaited, of which Python would warn, and closes the event loop that
+    TensorStore's other answers are for.
+    """
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    if not isinstance(sys.unraisablehook, _AllButLateAnswers):
+        sys.unraisablehook = _AllButLateAnswers(sys.unraisablehook)
+
+
+class _AllButLateAnswers:
+    """A hook for exceptions that nobody can catch, without those of answers that come too late."""
+
+    def __init__(self, hook: Callable[[Any], object]) -> None:
+        self._hook = hook
+
+    def __call__(self, unraisable: Any) -> None:
+        error = unraisable.exc_value
+        if not (isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
+            self._hook(unraisable)
 
 
 def root(error: BaseException) -> BaseException:

@@ -12,7 +12,7 @@ from orbax.checkpoint import v1 as ocp
 from jaxtrain.checkpoint.agreement import DamagedError, on_all, on_first
 from jaxtrain.checkpoint.damage import not_whole, remove, set_aside
 from jaxtrain.checkpoint.on_devices import checksums
-from jaxtrain.checkpoint.orbax import cause, context, is_step_name, list_steps, quieten, root
+from jaxtrain.checkpoint.orbax import cause, context, is_step_name, list_steps, root
 from jaxtrain.errors import CheckpointError, UsageError
 from jaxtrain.files import AnyPath, absolute
 from jaxtrain.state import TrainState
@@ -180,7 +180,6 @@ def _load_here(path: AnyPath, items: dict[str, Any]) -> dict[str, Any]:
         with context(alone=True):
             loaded: dict[str, Any] = ocp.load_checkpointables(absolute(path), items)
     except Exception as error:  # Orbax, TensorStore and JSON each have their own types
-        quieten()
         for item, abstract in items.items():
             if misfit := _misfit(path, item, abstract):
                 raise CheckpointError(

@@ -11,7 +11,7 @@ from orbax.checkpoint import v1 as ocp
 
 from jaxtrain.checkpoint.agreement import on_first
 from jaxtrain.checkpoint.on_devices import look
-from jaxtrain.checkpoint.orbax import cause, context, list_steps, meta_file, quieten
+from jaxtrain.checkpoint.orbax import cause, context, list_steps, meta_file
 from jaxtrain.errors import CheckpointError, NonFiniteError
 from jaxtrain.files import AnyPath, absolute, atomic_write_text
 from jaxtrain.state import TrainState
@@ -176,7 +176,6 @@ class Checkpoints:
             try:
                 self._orbax.close()
             except Exception as raised:
-                quieten()
                 failure = failure or CheckpointError(
                     f"cannot finish writing to {self.directory}: {cause(raised)}"
                 )
@@ -185,7 +184,6 @@ class Checkpoints:
 
 
 def _write_error(directory: AnyPath, step: int, error: Exception) -> CheckpointError:
-    quieten()
     return CheckpointError(
         f"checkpoint of step {step} cannot be written to {directory}: {cause(error)}; "
         "free space or mend the folder, then run the same command again"
