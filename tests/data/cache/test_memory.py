@@ -5,7 +5,7 @@ from concurrent import futures
 import numpy as np
 import pytest
 
-from jaxtrain.data import cache, silent
+from jaxtrain.data import silent
 from jaxtrain.data.cache import memory
 
 SHAPES = [(2, 3, 3), (5, 1, 3), (4, 4, 3)]
@@ -31,10 +31,10 @@ def test_a_quarter_of_the_memory(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(memory, "_CGROUP_LIMITS", (str(tmp_path / "gone"), str(limit)))
-    assert cache.memory_limit() == 1024000
+    assert memory.memory_limit() == 1024000
     for text, expected in (("max\n", 1024000), ("400000\n", 100000), (f"{2**63}\n", 1024000)):
         limit.write_text(text)
-        assert cache.memory_limit() == expected
+        assert memory.memory_limit() == expected
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_quarter_of_the_memory(monkeypatch, tmp_path):
 )
 def test_what_is_read_first_is_kept_as_far_as_it_fits(room, kept):
     make = Make()
-    images = cache.Some(make, 3, room)
+    images = memory.Some(make, 3, room)
     images.prepare(silent, None)
     for order in ([0, 2, 1] if room == 66 else [0, 1, 2], [2, 1, 0], [0, 1, 2]):
         for index in order:
@@ -52,7 +52,7 @@ def test_what_is_read_first_is_kept_as_far_as_it_fits(room, kept):
 
 def test_a_part_does_not_keep_the_whole():
     whole = np.zeros((1000, 1000, 3), np.uint8)
-    images = cache.Some(lambda index: whole[:2, :2], 1, 1000)
+    images = memory.Some(lambda index: whole[:2, :2], 1, 1000)
     images.get(0)
     assert images.get(0).base is None
     assert images.get(0).nbytes == 12
@@ -62,7 +62,7 @@ def test_a_part_does_not_keep_the_whole():
 def test_threads_may_read_at_once(kind):
     shape = (4, 4, 3)
     make = Make(lambda index: np.full(shape, index % 256, np.uint8))
-    images = cache.All(make, 300, shape) if kind == "all" else cache.Some(make, 300, 100 * 48)
+    images = memory.All(make, 300, shape) if kind == "all" else memory.Some(make, 300, 100 * 48)
     barrier = threading.Barrier(4)
 
     def read(seed):
