@@ -76,6 +76,8 @@ class FileSource:
         labels = self._labels(name, listed)
         skips = self._config.on_bad_file == "skip"
         results = look_at(self._known, listed.paths, self._progress, decoded=skips)
+        # A list may name a file twice: rows count.
+        good = [row for row, result in enumerate(results) if result.error is None]
         bad = {
             str(self._root / path): result.error
             for path, result in zip(listed.paths, results, strict=True)
@@ -84,12 +86,15 @@ class FileSource:
         first, why = next(iter(bad.items()), ("", ""))
         if bad and not skips:
             raise UsageError(
-                f"{len(bad):,} of the {len(listed.paths):,} files of split {name} cannot be read, "
-                f"first {first}: {why}; put them back, or set data.on_bad_file=skip for a new run"
+                f"{len(results) - len(good):,} of the {len(results):,} files of split {name} "
+                f"cannot be read, first {first}: {why}; put them back, or set "
+                "data.on_bad_file=skip for a new run"
             )
-        if len(bad) == len(listed.paths):
-            raise UsageError(f"no file of split {name} can be decoded, first {first}: {why}")
-        good = [row for row, result in enumerate(results) if result.error is None]
+        if not good:
+            raise UsageError(
+                f"none of the {len(results):,} files of split {name} can be decoded, first "
+                f"{first}: {why}; mend them, or give others"
+            )
         return FileSplit(
             name,
             self._root,

@@ -197,8 +197,25 @@ def test_a_split_of_bad_files_alone(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.jpg").touch()
-    with pytest.raises(UsageError, match="no file of split train can be decoded, first"):
+    with pytest.raises(UsageError, match="none of the 2 files of split train can be dec"):
         data.open_dataset(folder(tmp_path, image_size=(4,), on_bad_file="skip"))
+
+
+def test_a_split_of_one_bad_file_that_is_listed_twice(photos):
+    """The rows of a list count, not the files that they name."""
+    write_half_jpeg(photos / "bad.jpg")
+    rows = [f"{CLASSES[each % 2]}/{each}.png,{each % 2},train" for each in (0, 1)]
+    config = write_list(photos / "list.csv", rows)
+    (photos / "list.csv").write_text(
+        "path,label,split\n" + "\n".join([*rows, *["bad.jpg,1,val"] * 2])
+    )
+    skipping = DataConfig(**{**vars(config), "on_bad_file": "skip"})
+    with pytest.raises(UsageError, match=r"none of the 2 files of split val can be decoded, first"):
+        data.open_dataset(skipping)
+    assert data.open_split(skipping, "train+val", ("0", "1")).size == 2
+    (photos / "bad.jpg").unlink()
+    with pytest.raises(UsageError, match=r"2 of the 2 files of split val cannot be read, first"):
+        data.open_dataset(config)
 
 
 def test_decoding_is_told_and_not_done_twice(photos):
