@@ -7,6 +7,7 @@ independent of each other: a fourth one is no alpha.
 """
 
 import functools
+import importlib.metadata
 import math
 import threading
 from typing import Any, Final
@@ -21,8 +22,9 @@ except ImportError:
     simd = None
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels of the image
-# What made the pixels, for caches of them.
-NAME: Final = "Pillow" if simd is None else "cykooz-resizer"
+_PACKAGE: Final = "Pillow" if simd is None else "cykooz-resizer"
+# What makes the pixels, for caches of them: another version may round in another way.
+NAME: Final = f"{_PACKAGE} {importlib.metadata.version(_PACKAGE)}"
 
 
 class _Local(threading.local):

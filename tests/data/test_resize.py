@@ -1,3 +1,5 @@
+import importlib.metadata
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -57,6 +59,12 @@ def test_most_pixels_are_pillows(wanted):
     found, expected = resize(image, wanted).astype(int), by_pillow(image, wanted)
     assert np.abs(found - expected).max() <= 1
     assert np.abs(found - expected).mean() < 0.3
+
+
+def test_the_name_changes_with_the_version():
+    """Another version may round in another way; caches of pixels go by the name."""
+    package = "Pillow" if resizing.simd is None else "cykooz-resizer"
+    assert resizing.NAME.split(" ") == [package, importlib.metadata.version(package)]
 
 
 def test_without_simd_it_is_pillows(monkeypatch):

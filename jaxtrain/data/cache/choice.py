@@ -29,7 +29,7 @@ class Cache:
         Args:
             make: makes the image of an example.
             raw: the examples.
-            how: what `make` does to an example.
+            how: what `make` does to an example; of what is not the decoder's work, by which version.
             shape: (height, width, channels) of every image; None: they vary.
 
         Raises:

@@ -4,7 +4,6 @@ import collections
 import contextlib
 import errno
 import hashlib
-import importlib.metadata
 import math
 import os
 import random
@@ -18,6 +17,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxtrain import __version__
+from jaxtrain.data import decode
 from jaxtrain.data.cache import chunk
 from jaxtrain.data.cache.clean import clean
 from jaxtrain.data.cache.memory import Make
@@ -30,7 +31,6 @@ from jaxtrain.data.threads import workers
 _CHUNK: Final = 128
 _SAMPLE: Final = 32  # images whose size stands for that of all
 _SPARE_BYTES: Final = 2**26
-_DECODERS: Final = ("pillow", "simplejpeg")
 
 
 class _Group(NamedTuple):
@@ -59,7 +59,7 @@ class Disk:
         folder: where the files are.
         make: makes the image of an example.
         raw: the examples.
-        how: what `make` does to an example.
+        how: what `make` does to an example; of what is not the decoder's work, by which version.
         shape: (height, width, channels) of every image; None: they vary.
     """
 
@@ -75,9 +75,8 @@ class Disk:
         self._folder = folder
         self._make = make
         self._raw = raw
-        # Another version of a decoder may round in another way.
-        versions = [f"{name} {importlib.metadata.version(name)}" for name in _DECODERS]
-        self._how = f"{chunk.LAYOUT}; {how}; {', '.join(versions)}"
+        # Another version may round in another way.
+        self._how = f"{chunk.LAYOUT}; {how}; jaxtrain {__version__}, {decode.DECODER}"
         self._shape = shape
         # What `check_room` has found, for which examples; only that, as it says where they are.
         self._planned: tuple[bytes | None, list[_Group]] | None = None

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.data import Sampler, crops, list_inputs, load, open_dataset, silent
+from jaxtrain.data import Sampler, crops, list_inputs, load, open_dataset, resize, silent
+from jaxtrain.data import decode as decoding
 from jaxtrain.data.cache import disk
 from jaxtrain.data.decode import decode
 from jaxtrain.errors import DataError
@@ -95,6 +96,24 @@ def test_a_changed_file_is_seen(folder):
     assert changed.sum() == 1
     expected = crops.center(decode(victim.read_bytes(), 3), (24, 24), 1.0)
     assert np.array_equal(again.train.images[changed][0], expected)
+
+
+@pytest.mark.parametrize("crop", ["center", "random_resized"])
+@pytest.mark.parametrize("what", ["decoder", "resizer"])
+def test_images_of_another_decoder_or_resizer_are_not_used(folder, monkeypatch, crop, what):
+    def kept():
+        opened(folder, "disk", crop=crop).prepare(silent)
+        return {path.name for path in (folder.parent / "cache").iterdir()}
+
+    before = kept()
+    assert kept() == before
+    if what == "decoder":
+        monkeypatch.setattr(decoding, "DECODER", "Pillow 0, simplejpeg 0")
+    else:
+        monkeypatch.setattr(resize, "NAME", "another resizer 0")
+    # Random parts are resized after they are read; the middles of `val` before.
+    again = 1 if (what, crop) == ("resizer", "random_resized") else 2
+    assert len(kept()) == len(before) * (1 + again / 2)
 
 
 def test_folders_that_differ_in_content_alone_share_no_images(tmp_path):

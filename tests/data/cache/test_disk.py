@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from kept_images import COUNT, Pictures, check, kept, names, prepared
 
-from jaxtrain.data import silent
+from jaxtrain.data import decode, silent
 from jaxtrain.data.cache import chunk, disk
 from jaxtrain.errors import DataError, UsageError
 
@@ -70,14 +70,16 @@ def test_a_new_a_changed_and_a_missing_file_change_few_chunks(tmp_path):
     assert made == set()  # the order changes nothing
 
 
-@pytest.mark.parametrize("what", ["how", "decoder", "layout"])
+@pytest.mark.parametrize("what", ["how", "decoder", "jaxtrain", "layout"])
 def test_images_made_in_another_way_are_others(tmp_path, monkeypatch, what):
     prepared(tmp_path, Pictures())
     before = names(tmp_path)
     if what == "layout":
         monkeypatch.setattr(chunk, "LAYOUT", 0)
     if what == "decoder":
-        monkeypatch.setattr(disk.importlib.metadata, "version", lambda name: "0")
+        monkeypatch.setattr(decode, "DECODER", "Pillow 0, simplejpeg 0")
+    if what == "jaxtrain":
+        monkeypatch.setattr(disk, "__version__", "0")
     raw = Pictures()
     prepared(tmp_path, raw, how="half" if what == "how" else "whole")
     assert set(raw.decoded) == set(range(COUNT))
