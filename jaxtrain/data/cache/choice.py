@@ -29,7 +29,7 @@ class Cache:
         Args:
             make: makes the image of an example.
             raw: the examples.
-            how: what `make` does to an example; of what is not the decoder's work, by which version.
+            how: what `make` does to an example; with the version of what it needs but a decoder.
             shape: (height, width, channels) of every image; None: they vary.
 
         Raises:
