@@ -1,9 +1,10 @@
 """Decoded images in this process's memory, each made at its first use."""
 
+import contextlib
 import os
-import pathlib
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
@@ -16,10 +17,9 @@ Make = Callable[[int], NDArray[np.uint8]]  # an example's index to its image `[h
 # A run keeps two splits at most, and has to leave the other half of the memory to the model (on a
 # CPU), the batches, and what reads the files.
 _MEMORY_SHARE: Final = 4
-_CGROUP_LIMITS: Final = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
+# cgroups(7): those that this process is in, a line each, and where all are.
+_OWN_GROUPS: Final = Path("/proc/self/cgroup")
+_GROUPS: Final = Path("/sys/fs/cgroup")
 
 
 class Images(Protocol):
@@ -44,13 +44,31 @@ class Images(Protocol):
 
 def memory_limit() -> int:
     """Bytes of decoded images that one split may keep: a quarter of what this process may use."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in _CGROUP_LIMITS:  # of a container or a job
-        try:
-            sizes.append(int(pathlib.Path(path).read_text()))
-        except (OSError, ValueError):  # not there, or "max"
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_group_limits()]) // _MEMORY_SHARE
+
+
+def _group_limits() -> list[int]:
+    """Bytes that this process's container or job may use, and all that it is part of."""
+    try:
+        lines = os.fsdecode(_OWN_GROUPS.read_bytes()).split("\n")[:-1]
+    except OSError:  # another system
+        return []
+    limits = []
+    for line in lines:
+        number, resources, group = line.split(":", 2)
+        if number == "0":  # version 2
+            root, name = _GROUPS, "memory.max"
+        elif "memory" in resources.split(","):
+            root, name = _GROUPS / "memory", "memory.limit_in_bytes"
+        else:
             continue
-    return min(sizes) // _MEMORY_SHARE
+        own = root / group.lstrip("/")
+        # A container may see itself at the root, though its groups are named as on the machine.
+        for place in (own, *own.parents[: len(own.parents) - len(root.parents)]):
+            with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+                limits.append(int((place / name).read_text()))
+    return limits
 
 
 class _AtFirstUse:

@@ -25,16 +25,69 @@ class Make:
         return self._make(index)
 
 
-def test_a_quarter_of_the_memory(monkeypatch, tmp_path):
-    """Of the machine's, or of the container's."""
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Sets what a machine of 4,096,000 bytes says of this process's memory."""
     pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (str(tmp_path / "gone"), str(limit)))
-    assert memory.memory_limit() == 1024000
-    for text, expected in (("max\n", 1024000), ("400000\n", 100000), (f"{2**63}\n", 1024000)):
-        limit.write_text(text)
-        assert memory.memory_limit() == expected
+    monkeypatch.setattr(memory, "_OWN_GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "sys")
+
+    def limited(groups, limits):
+        (tmp_path / "cgroup").write_text(groups)
+        for place, limit in limits.items():
+            path = tmp_path / "sys" / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{limit}\n")
+
+    return limited
+
+
+V1 = "9:name=systemd:/a/b\n4:cpu,memory:/slurm/uid_7/job_1/step_0\n1:cpuset:/c\n"
+V2 = "0::/user.slice/run-1.scope\n"
+JOB = "memory/slurm/uid_7/job_1"
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected"),
+    [
+        ("", {}, 4_096_000),
+        (V2, {}, 4_096_000),
+        # A container, whose own group is the root for it.
+        ("0::/\n", {"memory.max": 400_000}, 400_000),
+        ("0::/\n", {"memory.max": "max"}, 4_096_000),
+        ("0::/\n", {"memory.max": 2**63}, 4_096_000),
+        ("4:memory:/\n", {"memory/memory.limit_in_bytes": 400_000}, 400_000),
+        # A container that sees the machine's names of groups, but only its own files.
+        ("4:memory:/docker/1\n", {"memory/memory.limit_in_bytes": 400_000}, 400_000),
+        ("0::/../other\n", {"memory.max": 400_000}, 400_000),
+        # A job: its own group is limited, or one that it is in.
+        (V2, {"user.slice/run-1.scope/memory.max": 400_000}, 400_000),
+        (V2, {"user.slice/run-1.scope/memory.max": "max", "user.slice/memory.max": 8}, 8),
+        (V1, {f"{JOB}/step_0/memory.limit_in_bytes": 400_000}, 400_000),
+        (
+            V1,
+            {
+                f"{JOB}/step_0/memory.limit_in_bytes": 2**63 - 4096,
+                f"{JOB}/memory.limit_in_bytes": 400_000,
+                "memory/slurm/memory.limit_in_bytes": 500_000,
+            },
+            400_000,
+        ),
+        (V1 + V2, {f"{JOB}/memory.limit_in_bytes": 400_000, "user.slice/memory.max": 80}, 80),
+        # Of other groups, and of other resources than memory.
+        (V2, {"user.slice/run-2.scope/memory.max": 400_000}, 4_096_000),
+        (V1, {"memory/a/b/memory.limit_in_bytes": 8, "memory/c/memory.max": 8}, 4_096_000),
+    ],
+)
+def test_a_quarter_of_the_memory(machine, groups, limits, expected):
+    """Of the machine's, or of what the container or the job may use."""
+    machine(groups, limits)
+    assert memory.memory_limit() == expected // 4
+
+
+def test_a_quarter_of_the_machines_memory_where_no_groups_are_known(machine):
+    assert memory.memory_limit() == 1_024_000
 
 
 @pytest.mark.parametrize(
