@@ -142,15 +142,17 @@ def test_bad_files(command: Command, new_command: Callable[[], Command]) -> None
     said = error(own(*run, "--workdir=runs/error"), status=3)
     assert "digits/" in said
     assert "set data.on_bad_file=skip" in said
-    scan = own("check", *run[1:], "--scan", "--json")
-    assert scan.returncode == 3
-    report = json.loads(scan.stdout)
-    assert sorted(Path(bad["place"]).name for bad in report["scan"]["bad"]) == [
-        "empty.png",
-        "half.jpg",
-        "text.gif",
-    ]
-    assert report["verdict"].startswith("would fail: 3 of 303 examples cannot be decoded")
+    for _ in range(2):  # what the first scan found changes nothing for what opens the data next
+        scan = own("check", *run[1:], "--scan", "--json")
+        assert scan.returncode == 3
+        report = json.loads(scan.stdout)
+        assert sorted(Path(bad["place"]).name for bad in report["scan"]["bad"]) == [
+            "empty.png",
+            "half.jpg",
+            "text.gif",
+        ]
+        assert report["verdict"].startswith("would fail: 3 of 303 examples cannot be decoded")
+    assert "digits/" in error(own(*run, "--workdir=runs/error"), status=3)
     # The run that has saved nothing may go on otherwise.
     own.result(*run, "--config.data.on_bad_file=skip", "--workdir=runs/error")
     listed = json.loads((own.folder / "runs/error/left_out.json").read_text())

@@ -78,11 +78,15 @@ class Known:
         self._storing = threading.Lock()
 
     def get(self, path: str, status: os.stat_result, *, decoded: bool) -> Result | None:
-        """What is known of a file; None if it has changed, or was not decoded but is to be."""
+        """What is known of a file; None if it has changed, or was not decoded but is to be.
+
+        What came of decoding is told where that is asked alone: an earlier look at a file must not
+        change what a later one says.
+        """
         seen = self._seen.get(path)
         if seen is None or seen.state != state_of(status) or (decoded and not seen.decoded):
             return None
-        return seen.result
+        return seen.result if decoded else Result(None, seen.result.digest)
 
     def add(self, path: str, seen: Seen) -> None:
         """Adds what was found."""

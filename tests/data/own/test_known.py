@@ -111,6 +111,12 @@ def test_what_was_only_read_is_decoded_when_that_is_asked(folder, monkeypatch):
     assert [error is None for error in errors] == [True] * 5 + [False] * 2
 
 
+def test_what_was_decoded_is_told_only_when_that_is_asked(folder):
+    fresh = look_at(Known(folder), PATHS, silent, decoded=False)
+    look_at(Known(folder), PATHS, silent, decoded=True)
+    assert look_at(Known(folder), PATHS, silent, decoded=False) == fresh
+
+
 def test_what_another_decoder_found_does_not_count(folder, monkeypatch):
     decoded(folder, monkeypatch)
     monkeypatch.setattr("jaxtrain.data.own.known.DECODER", "another one")

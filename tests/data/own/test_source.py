@@ -11,6 +11,7 @@ from PIL import Image
 
 from jaxtrain import data
 from jaxtrain.config.schema import DataConfig
+from jaxtrain.data.scan import scan
 from jaxtrain.data.sources import open_source
 from jaxtrain.data.split import silent
 from jaxtrain.errors import DataError, UsageError
@@ -216,6 +217,19 @@ def test_a_split_of_one_bad_file_that_is_listed_twice(photos):
     (photos / "bad.jpg").unlink()
     with pytest.raises(UsageError, match=r"2 of the 2 files of split val cannot be read, first"):
         data.open_dataset(config)
+
+
+def test_a_scan_changes_nothing_for_training(photos):
+    """A file that cannot be decoded still ends a run where it is read, not before."""
+    write_half_jpeg(photos / CLASSES[0] / "half.jpg")
+    config = folder(photos, image_size=(4,))
+    before = data.open_dataset(config).train
+    for _ in range(2):
+        assert [Path(bad.place).name for bad in scan(config, silent).bad] == ["half.jpg"]
+        after = data.open_dataset(config).train
+        assert (after.size, after.fingerprint) == (before.size, before.fingerprint)
+    with pytest.raises(DataError, match=r"half\.jpg"):
+        after.read(np.arange(after.size))
 
 
 def test_decoding_is_told_and_not_done_twice(photos):
