@@ -7,8 +7,7 @@ import tempfile
 from pathlib import Path
 
 import compiling
-
-from jaxtrain.parallel.processes.coordination import free_port
+from ports import free_port
 
 TIMEOUT_SECONDS = 100
 

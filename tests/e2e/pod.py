@@ -9,8 +9,7 @@ from concurrent import futures
 from typing import Any
 
 from e2e.command import TIMEOUT_SECONDS, Command, Completed, result
-
-from jaxtrain.parallel.processes.coordination import free_port
+from ports import free_port
 
 Process = subprocess.Popen[str]
 

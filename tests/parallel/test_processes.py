@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jax._src.lib import _jax
+from ports import free_port
 
 from jaxtrain.errors import UsageError
 from jaxtrain.parallel.processes import coordinator
-from jaxtrain.parallel.processes.coordination import free_port
+from jaxtrain.parallel.processes.coordination import reserved_port
 from jaxtrain.parallel.processes.group import share_out
 
 PROGRAM = Path(__file__).with_name("processes_program.py")
@@ -252,6 +254,15 @@ def test_a_port_that_is_taken(override: bool, monkeypatch: pytest.MonkeyPatch) -
         message = f"process 0 cannot listen on port {server.getsockname()[1]}: Address already in"
         with pytest.raises(UsageError, match=message):
             coordinator.listen(address)
+
+
+def test_the_port_of_the_service_is_kept_for_it() -> None:
+    with reserved_port() as port:
+        with pytest.raises(OSError, match="Address already in use"):
+            socket.create_server(("127.0.0.1", port))
+        service = _jax.get_distributed_runtime_service(f"127.0.0.1:{port}", 1)
+    socket.create_connection(("127.0.0.1", port), 10).close()
+    service.shutdown()
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "this.machine.has.a.name"])

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ports import free_port
+
 import jaxtrain
-from jaxtrain.parallel.processes.coordination import free_port
 from scripts import stand_in_gcloud
 
 ROOT = Path(__file__).resolve().parents[2]

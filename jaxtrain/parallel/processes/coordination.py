@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import socket
+from collections.abc import Iterator
 
 import jax
 from jax._src import distributed
@@ -16,11 +17,15 @@ LEAST_SECONDS, SHUTDOWN_SECONDS = 100, 60
 NO_PROXY = "no_grpc_proxy"
 
 
-def free_port() -> int:
-    """A port of this machine alone that nobody listens on."""
-    with socket.create_server((relay.LOOPBACK, 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port of this machine alone that nothing but JAX's service gets until the block ends."""
+    with socket.socket() as holder:
+        # As gRPC sets it, so that its socket and this one, which does not listen, may both have it.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind((relay.LOOPBACK, 0))
+        port: int = holder.getsockname()[1]
+        yield port
 
 
 def _keep_proxies_out() -> None:

@@ -126,22 +126,23 @@ class _Several(Peers):
         self._callbacks: list[Callable[[], None]] = []
         self._leaving = threading.Lock()  # kept by whoever ends this process
         self._has_own_words = False
-        try:
-            self._group, port = self._join(place)
-        except Exception as error:
-            sign(error, self.index)
-            raise
-        try:
-            self._service = CoordinationService(port, place, timeout_seconds)
-        except BaseException as error:
-            self._fail(error)
-            sign(error, self.index)
-            raise
+        with contextlib.ExitStack() as until_it_listens:
+            try:
+                self._group, port = self._join(place, until_it_listens)
+            except Exception as error:
+                sign(error, self.index)
+                raise
+            try:
+                self._service = CoordinationService(port, place, timeout_seconds)
+            except BaseException as error:
+                self._fail(error)
+                sign(error, self.index)
+                raise
 
-    def _join(self, place: Place) -> tuple[Group, int]:
+    def _join(self, place: Place, until_it_listens: contextlib.ExitStack) -> tuple[Group, int]:
         """The group with all others in it, and the port of JAX's service on this machine."""
         if self.is_first:
-            port = coordination.free_port()
+            port = until_it_listens.enter_context(coordination.reserved_port())
             coordinator = Coordinator(
                 listen(place.address), place.count, self._timing, self._leave, port
             )
