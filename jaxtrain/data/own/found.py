@@ -43,6 +43,7 @@ class Found:
         numbered: whether all labels are whole numbers.
         origin: where the labels come from, for messages.
         notes: what a person should know, a line each.
+        complete: whether the root has no other image files of use.
     """
 
     root: Path
@@ -50,6 +51,7 @@ class Found:
     numbered: bool
     origin: str
     notes: Sequence[str]
+    complete: bool
 
 
 def some(names: Sequence[str], what: str = "") -> str:

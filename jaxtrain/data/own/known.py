@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -58,20 +59,23 @@ def state_of(status: os.stat_result) -> tuple[int, int, int]:
 class Known:
     """The files of a folder that were read before, kept in a file.
 
-    It lies in the folder if that can be written, else below the user's cache folder. Any number of
-    processes may use it at once: it is replaced as a whole, and what it lacks, or what is stale or
-    damaged, is found again. Its methods may be called from threads.
+    It lies in the folder if that can be written, else below the user's cache folder; both are read.
+    Any number of processes may use it at once: it is replaced as a whole, and what it lacks, or
+    what is stale or damaged, is found again. Its methods may be called from threads.
 
     Args:
         root: the folder.
+        there: all files of the folder, from the root, if that is known: what is kept of others is
+            dropped when something is added.
     """
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, there: Collection[str] | None = None):
         self.root = root
+        self._there = there
         self._places = places_for(root, "files", _NAME)
-        self._seen: dict[str, Seen] = {}
-        for place in reversed(self._places):
-            self._seen |= _load(place)
+        # One a place: the best one's may know less of a file than another's, or be stale.
+        self._stored = [_load(place) for place in self._places]
+        self._found: dict[str, Seen] = {}
         self._new: dict[str, Seen] = {}
         self._kept = time.monotonic()
         self._lock = threading.Lock()
@@ -83,15 +87,17 @@ class Known:
         What came of decoding is told where that is asked alone: an earlier look at a file must not
         change what a later one says.
         """
-        seen = self._seen.get(path)
-        if seen is None or seen.state != state_of(status) or (decoded and not seen.decoded):
-            return None
-        return seen.result if decoded else Result(None, seen.result.digest)
+        for each in (self._found, *self._stored):
+            seen = each.get(path)
+            if seen is None or seen.state != state_of(status) or (decoded and not seen.decoded):
+                continue
+            return seen.result if decoded else Result(None, seen.result.digest)
+        return None
 
     def add(self, path: str, seen: Seen) -> None:
         """Adds what was found."""
         with self._lock:
-            self._seen[path] = self._new[path] = seen
+            self._found[path] = self._new[path] = seen
 
     def keep_now_and_then(self) -> None:
         """Stores what was added, once a minute."""
@@ -106,8 +112,12 @@ class Known:
                 new, self._new = self._new, {}
             if not new:
                 return
+            there = None if self._there is None else frozenset(self._there)
             for place in self._places:
-                content = _dump(_load(place) | new)
+                stored = _load(place)
+                if there is not None:
+                    stored = {path: seen for path, seen in stored.items() if path in there}
+                content = _dump(stored | new)
                 with contextlib.suppress(OSError, JaxtrainError):  # without it, all is read again
                     place.parent.mkdir(parents=True, exist_ok=True)
                     atomic_write_bytes(place, content)

@@ -47,7 +47,8 @@ class FileSource:
         self._config = config
         self._progress = progress
         self._root = found.root
-        self._known = Known(found.root)
+        listed = [path for each in found.splits.values() for path in each.paths]
+        self._known = Known(found.root, listed if found.complete else None)
         self._origin = found.origin
         self._found_notes = found.notes
         self._splits = _with_val(found.splits, config.val_share)

@@ -67,7 +67,9 @@ def read_table(config: DataConfig, path: Path) -> Found:
         listed.labels.append(label)
     if not splits:
         raise UsageError(f"{path} lists no images; add a line for each one")
-    return Found(path.parent, splits, numbers, str(path), _notes(splits))
+    notes = _notes(splits)
+    # Other lists in the folder may name other files.
+    return Found(path.parent, splits, numbers, origin=str(path), notes=notes, complete=False)
 
 
 def _rows(config: DataConfig, path: Path, text: str) -> Rows:

@@ -91,6 +91,44 @@ def test_where_the_folder_cannot_be_written(open_place, monkeypatch, read_only):
     assert list(home.rglob("jaxtrain-files.npz"))
 
 
+def test_an_index_that_only_its_owner_may_write_hides_no_other(open_place, monkeypatch, read_only):
+    """What the folder's says of a file may be stale, or less than is asked."""
+    folder, home = open_place / "images", open_place / "home"
+    for number in range(3):
+        write_image(folder / f"{number}.png", number)
+    home.mkdir()
+    home.chmod(0o777)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    paths = ["0.png", "1.png", "2.png"]
+    look_at(Known(folder), paths[:2], silent, decoded=False)
+    write_image(folder / "1.png", 7)
+    with read_only(folder):
+        first = look_at(Known(folder), paths, silent, decoded=True)
+        monkeypatch.setattr(scan, "content_of", None)
+        for decoded in (True, False):
+            assert look_at(Known(folder), paths, silent, decoded=decoded) == first
+
+
+def test_what_is_gone_is_dropped_where_all_files_are_known(folder):
+    look_at(Known(folder), PATHS, silent, decoded=True)
+    states = {path: (folder / path).stat() for path in PATHS[:-1]}
+
+    def kept() -> set[str]:
+        known = Known(folder)
+        return {
+            path
+            for path, status in states.items()
+            if known.get(path, status, decoded=True) is not None
+        }
+
+    write_image(folder / "new.png", 9)
+    look_at(Known(folder), ["new.png"], silent, decoded=True)
+    assert kept() == set(states)  # files of other lists
+    write_image(folder / "new.png", 10)
+    look_at(Known(folder, ["new.png", *PATHS[:2]]), ["new.png"], silent, decoded=True)
+    assert kept() == set(PATHS[:2])
+
+
 def test_a_file_that_is_overwritten_with_its_old_time_is_read_again(folder, monkeypatch):
     decoded(folder, monkeypatch)
     path = folder / "2.png"

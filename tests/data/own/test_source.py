@@ -247,6 +247,19 @@ def test_decoding_is_told_and_not_done_twice(photos):
     assert data.open_dataset(config).train.left_out == {}
 
 
+def test_what_is_kept_of_a_folder_does_not_grow_by_files_that_are_gone(photos):
+    config = folder(photos, image_size=(4,))
+    index = photos / ".jaxtrain-files.npz"
+    data.open_dataset(config)
+    before = index.stat().st_size
+    for each in range(120):
+        (photos / CLASSES[each % 3] / f"{each}.png").rename(
+            photos / CLASSES[each % 3] / f"{each + 120}.png"
+        )
+    data.open_dataset(config)
+    assert index.stat().st_size < 1.2 * before
+
+
 def test_transparent_images_lie_on_the_background(tmp_path):
     for name in ("a", "b"):
         image = np.zeros((4, 4, 4), np.uint8)
