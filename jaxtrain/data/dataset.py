@@ -48,7 +48,11 @@ class Dataset:
             split.prepare(progress)
 
     def check_room(self) -> None:
-        """Looks whether there is room for that, and makes nothing; see `Split.check_room`."""
+        """Looks whether there is room for that, and makes nothing; see `Split.check_room`.
+
+        What of it is there already is in use from then on. So it is not removed as old, neither by
+        another run nor when this one prepares its other split.
+        """
         self.eval.check_room(besides=self.train.check_room())
 
     @property

@@ -54,13 +54,16 @@ class Chunk:
 def opened(path: Path, count: int) -> Chunk | None:
     """The chunk in a file; None: there is none, or not one that is whole and of `count` images.
 
-    It takes a file descriptor for as long as it is used.
+    It takes a file descriptor for as long as it is used, and a lock if the disk has locks.
 
     Raises:
         OSError: it cannot be told, as where too many files are open.
     """
     try:
         with path.open("rb") as file:
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            # Has a copy of the descriptor, and the lock with it.
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (FileNotFoundError, PermissionError, ValueError):  # ValueError: it is empty
         return None

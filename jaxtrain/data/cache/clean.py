@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from jaxtrain.data.cache import chunk
 
@@ -20,10 +20,23 @@ def clean(folder: Path) -> None:
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # another process does the same
             if chunk.NAME.fullmatch(path.name):
-                if now - path.stat().st_mtime > _UNUSED_SECONDS and chunk.is_marked(path):
-                    path.unlink()
+                if _is_old(path, now) and chunk.is_marked(path):
+                    _remove_unused(path, now)
             elif match := chunk.TEMPORARY.fullmatch(path.name):
                 _remove_left(path, match["node"], now)
+
+
+def _remove_unused(path: Path, now: float) -> None:
+    """Removes images, unless a run that has opened them goes on still: then they look used.
+
+    Raises:
+        OSError: they are not there any more.
+    """
+    with _opened(path) as file:
+        if _is_locked(file):
+            os.utime(path)  # and for as long from now on
+        elif _is_old(path, now):  # it was not opened meanwhile
+            path.unlink()
 
 
 def _remove_left(path: Path, node: str, now: float) -> None:
@@ -34,15 +47,35 @@ def _remove_left(path: Path, node: str, now: float) -> None:
     if it has not grown for a day.
 
     Raises:
-        OSError: it is not there any more, or is another user's.
+        OSError: it is not there any more.
     """
-    with path.open("r+b") as file:  # NFS locks only what may be written
-        seen = node == platform.node()
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with _opened(path) as file:
+        locked = _is_locked(file)
+        if locked:
             return
-        except OSError:
-            seen = False
+        seen = locked is not None and node == platform.node()
         if seen or now - os.fstat(file.fileno()).st_mtime > _DAY_SECONDS:
             path.unlink()
+
+
+def _is_old(path: Path, now: float) -> bool:
+    return now - path.stat().st_mtime > _UNUSED_SECONDS
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file to be locked: for writing if that may be, as NFS locks nothing else."""
+    try:
+        return path.open("r+b")
+    except PermissionError:
+        return path.open("rb")
+
+
+def _is_locked(file: BinaryIO) -> bool | None:
+    """Whether a process has locked a file, else it is locked here; None: it cannot be told."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False

@@ -99,6 +99,8 @@ class Disk:
     def check_room(self, rows: NDArray[np.int64] | None, besides: int) -> int:
         """Looks whether there is room for the files that `prepare` makes, and makes none.
 
+        Files that are there are opened already: nobody removes what is in use.
+
         Args:
             rows: indices of the examples; None: all.
             besides: bytes that are going to be written before.
@@ -107,13 +109,13 @@ class Disk:
             Bytes of those files, about.
 
         Raises:
-            UsageError: there is no room for them.
+            UsageError: there is no room for them, or too many files are open.
             DataError: an image cannot be made; few are tried, if they vary in size.
         """
         groups = self._groups(rows)
         self._planned = _key(rows), groups
         try:
-            missing = [group for group in groups if not group.path.exists()]
+            missing = [group for group in groups if not self._open(group)]
             return self._room_for(missing, existing(self._folder), besides) if missing else 0
         except OSError as error:
             raise unusable(self._folder, error) from error
@@ -139,7 +141,7 @@ class Disk:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             missing = [group for group in groups if not self._open(group)]
-            clean(self._folder)  # now that what is used again looks so
+            clean(self._folder)  # after all that the run uses is open, of its other split, too
             if missing:
                 self._room_for(missing, self._folder, 0)
                 self._build(missing, progress, total)
@@ -175,6 +177,8 @@ class Disk:
 
     def _open(self, group: _Group) -> bool:
         """Whether the file of a group is there; its images are used from now on."""
+        if self._chunks[group.number] is not None:
+            return True
         whole = chunk.opened(group.path, len(group.indices))
         if whole is None:
             return False

@@ -1,7 +1,9 @@
 """Image files through all caches: the same batches, whatever was kept."""
 
+import errno
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -45,10 +47,9 @@ def opened(folder, kept, **keys):
     config = DataConfig(
         source="folder",
         path=str(folder),
-        image_size=(24,),
         cache=kept,
         cache_path=str(folder.parent / "cache"),
-        **{"crop": "random_resized", **keys},
+        **{"image_size": (24,), "crop": "random_resized", **keys},
     )
     return open_dataset(config)
 
@@ -96,6 +97,32 @@ def test_a_changed_file_is_seen(folder):
     assert changed.sum() == 1
     expected = crops.center(decode(victim.read_bytes(), 3), (24, 24), 1.0)
     assert np.array_equal(again.train.images[changed][0], expected)
+
+
+def refused(*args, **keys):
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+@pytest.mark.parametrize("whose", ["own", "another user's"])
+def test_what_a_run_is_going_to_use_is_not_removed(folder, monkeypatch, whose, meanwhile):
+    """The images of both its splits, though they were not used for long."""
+    opened(folder, "disk").prepare(silent)
+    there = sorted((folder.parent / "cache").iterdir())
+    month = time.time() - 31 * 86_400
+    for path in there:
+        os.utime(path, (month, month))
+    if whose != "own":
+        monkeypatch.setattr(os, "utime", refused)
+    said = []
+    dataset = opened(folder, "disk")
+    if meanwhile:  # another run begins
+        opened(folder, "disk", image_size=(20,)).prepare(silent)
+    dataset.prepare(lambda *args: said.append(args))
+    assert said == []  # nothing is made
+    assert set(there) <= set((folder.parent / "cache").iterdir())
+    recent = [path.stat().st_mtime > month + 86_400 for path in there]
+    assert recent == [whose == "own"] * len(there)
 
 
 @pytest.mark.parametrize("crop", ["center", "random_resized"])

@@ -3,6 +3,7 @@ import fcntl
 import os
 import time
 
+import pytest
 from kept_images import COUNT, Pictures, check, prepared
 
 
@@ -24,6 +25,40 @@ def test_what_nobody_uses_any_more_is_removed(tmp_path):
     prepared(tmp_path, again)
     assert len(again.decoded) < COUNT / 2  # what was removed is made again, what is used is not
     assert there[1].exists()
+
+
+def test_what_a_long_run_uses_is_not_removed(tmp_path):
+    images = prepared(tmp_path, Pictures())
+    there = sorted(tmp_path.iterdir())
+    month = time.time() - 31 * 86_400
+    for path in there:
+        os.utime(path, (month, month))
+    prepared(tmp_path, Pictures(range(1000, 1004)))
+    assert all(path.exists() for path in there)
+    del images
+    prepared(tmp_path, Pictures(range(1000, 1004)))
+    assert all(path.exists() for path in there)  # it was used until now
+    for path in there:
+        os.utime(path, (month, month))
+    prepared(tmp_path, Pictures(range(1000, 1004)))
+    assert not any(path.exists() for path in there)
+
+
+@pytest.mark.parametrize("error", [errno.ENOLCK, errno.ENOSYS, errno.EBADF])
+def test_on_a_disk_without_locks_what_is_used_looks_so(tmp_path, monkeypatch, error):
+    def unknown(file, operation):
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(fcntl, "flock", unknown)
+    raw = Pictures()
+    images = prepared(tmp_path, raw)
+    check(images, raw)
+    there = sorted(tmp_path.iterdir())
+    month = time.time() - 31 * 86_400
+    os.utime(there[0], (month, month))
+    prepared(tmp_path, Pictures(range(1000, 1004)))
+    assert [path.exists() for path in there] == [False] + [True] * (len(there) - 1)
+    check(images, raw)  # what is removed can be read on
 
 
 def test_only_its_own_files_are_removed(tmp_path):
