@@ -131,7 +131,7 @@ def test_files_that_are_listed_twice_are_told(tmp_path):
         ('path,label\n"a,x\n', r"line 2: unexpected end of data"),
         ("path,label\na,x\na,y\n", r"line 3: a is labelled 'y', but 'x' in a line before"),
         (b"path,label\na,x\nb,caf\xe9\n", r"line 3, is not UTF-8"),
-        ("path,label\na\0b,x\n", "line"),
+        ("path,label\na\0b,x\n", "line 2: column path has a NUL in it"),
     ],
 )
 def test_what_is_wrong_with_csv(tmp_path, text, said):
