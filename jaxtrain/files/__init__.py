@@ -3,7 +3,13 @@
 from jaxtrain.files.cache import places_for, user_cache
 from jaxtrain.files.folder import atomic_folder, bring_back, writing
 from jaxtrain.files.places import AnyPath, absolute, explained, is_bucket, place
-from jaxtrain.files.temporary import beside, remove_temporary, temporary
+from jaxtrain.files.temporary import (
+    beside,
+    beside_pattern,
+    remove_temporary,
+    temporary,
+    unique_beside,
+)
 from jaxtrain.files.whole import (
     atomic_write_bytes,
     atomic_write_json,
@@ -20,6 +26,7 @@ __all__ = [
     "atomic_write_json",
     "atomic_write_text",
     "beside",
+    "beside_pattern",
     "bring_back",
     "expanded",
     "explained",
@@ -29,6 +36,7 @@ __all__ = [
     "remove_temporary",
     "strict",
     "temporary",
+    "unique_beside",
     "user_cache",
     "writing",
 ]

@@ -43,14 +43,28 @@ def unique_beside(path: Path) -> Path:
     return path.with_name(name)
 
 
+def beside_pattern(name: str, suffix: str = "tmp") -> re.Pattern[str]:
+    """What the names of `unique_beside` match, and no others.
+
+    Args:
+        name: a regular expression of the name that the file or folder is to have.
+        suffix: the last part, where that has been replaced.
+
+    Returns:
+        A pattern of whole names, with the groups `node` and `pid`: who made the name.
+    """
+    return re.compile(rf"\.{name}\.(?P<node>.*)\.(?P<pid>\d+)\.[0-9a-f]{{8}}\.{suffix}")
+
+
 def left_beside(path: Path, suffix: str) -> list[Path]:
     """What killed processes of this machine left under names like `beside`'s."""
-    start = re.escape(f".{path.name}.{platform.node()}.")
-    pattern = re.compile(rf"{start}(\d+)\.[0-9a-f]{{8}}\.{suffix}")
+    pattern = beside_pattern(re.escape(path.name), suffix)
     found = []
     for entry in path.parent.iterdir():
         match = pattern.fullmatch(entry.name)
-        if match is not None and not os.path.exists(f"/proc/{match[1]}"):
+        if match is None or match["node"] != platform.node():
+            continue
+        if not os.path.exists(f"/proc/{match['pid']}"):
             found.append(entry)
     return found
 

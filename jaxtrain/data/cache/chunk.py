@@ -4,10 +4,8 @@ import contextlib
 import fcntl
 import mmap
 import os
-import platform
 import re
 import struct
-import uuid
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import BinaryIO, Final, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxtrain.files import temporary
+from jaxtrain.files import beside_pattern, temporary, unique_beside
 
 SUFFIX: Final = ".images"
 LAYOUT: Final = 1  # of the files; goes into their names
@@ -27,9 +25,9 @@ _END: Final = struct.Struct("<8sQQL")
 _MARK: Final = b"jaxtrain"
 _ROW: Final = np.dtype("<i8")
 _COLUMNS: Final = 4
-# A digest, and the name under which such a file is written.
+# A digest, and what the name under which such a file is written matches.
 NAME: Final = re.compile(rf"[0-9a-f]{{32}}{re.escape(SUFFIX)}")
-TEMPORARY: Final = re.compile(rf"\.{NAME.pattern}\.(?P<node>.*)\.\d+\.[0-9a-f]{{8}}\.tmp")
+TEMPORARY: Final = beside_pattern(NAME.pattern)
 
 
 class Chunk:
@@ -99,8 +97,7 @@ def write(path: Path, images: Iterable[NDArray[np.uint8]]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    name = f".{path.name}.{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
-    with temporary(path.with_name(name)) as beside:
+    with temporary(unique_beside(path)) as beside:
         rows, start = [], 0
         with _locked(beside) as file:
             for image in images:
