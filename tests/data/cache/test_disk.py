@@ -224,13 +224,18 @@ def test_few_files_stay_open(tmp_path, monkeypatch):
     check(images, raw)
 
 
-def test_that_too_many_files_are_open_is_said_and_nothing_is_made_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize("begun", [False, True])
+def test_that_too_many_files_are_open_is_said_and_nothing_is_made(tmp_path, monkeypatch, begun):
     prepared(tmp_path, Pictures(range(200)))
     there = names(tmp_path)
     raw = Pictures(range(200))
     monkeypatch.setattr(disk, "open_files", lambda: 4096)
+    images = kept(tmp_path, raw)
     with at_most_open(20) as limit, pytest.raises(UsageError) as error:
-        prepared(tmp_path, raw)
+        if begun:
+            images.prepare(silent, None)
+        else:  # said by `check`, too
+            images.check_room(None, 0)
     assert re.fullmatch(
         rf"data\.cache=disk: {re.escape(str(tmp_path))}(/[0-9a-f]{{32}}\.images)? cannot be "
         r"opened: Too many open files; raise the number of files that may be open, "
