@@ -30,7 +30,7 @@ class Examples:
 
     Attributes:
         before: float32 `[rows, H, W, C]` in 0..1, as evaluation sees them, not yet normalised.
-        after: the same, as the step trains on them.
+        after: float32 `[rows, H, W, C]` in 0..1, as the step trains on them, at its size.
         labels: int32 `[rows]`.
         others: int32 `[rows]`, labels of what is mixed in.
         shares: float32 `[rows]`, how much of `after` and of its label is not mixed in.
@@ -75,7 +75,7 @@ def write(run: Run, step: int, path: Path) -> dict[str, Any]:
             f"--preview={path} shows images, but an example is {shape_text(run.image_shape)}; "
             "leave it out"
         )
-    changed = run.dataset.train.random or bool(run.config.data.augment.strip())
+    changed = _is_resized(run) or bool(run.config.data.augment.strip())
     layout = grid.Layout.of(run.image_shape, pictures=2 if changed else 1, lines=1)
     shown = examples(run, step, min(layout.columns * layout.rows, run.config.train.batch_size))
     heading = [
@@ -97,6 +97,11 @@ def write(run: Run, step: int, path: Path) -> dict[str, Any]:
     }
 
 
+def _is_resized(run: Run) -> bool:
+    """Whether it trains on other parts of its images, or at another size, than it evaluates."""
+    return run.dataset.train.random or run.config.data.eval_image_size is not None
+
+
 def examples(run: Run, step: int, count: int) -> Examples:
     """The first rows of a step's batch, with the very changes that training makes.
 
@@ -114,10 +119,13 @@ def examples(run: Run, step: int, count: int) -> Examples:
     indices = run.sampler.indices(step)[:read]
     image = unit_interval(jnp.asarray(split.read(indices, run.sampler.row_seeds(step)[:read])))
     before, changes = image, []
-    if split.random:
+    if _is_resized(run):
         middle = data.open_split(config, config.train_split, run.dataset.class_names)
         before = unit_interval(jnp.asarray(middle.read(indices)))
+    if split.random:
         changes.append(f"data.crop={config.crop}")
+    if config.eval_image_size is not None:
+        changes.append(f"data.image_size={'x'.join(map(str, split.image_shape[:2]))}")
     if config.augment.strip():
         changes.append(f"data.augment={config.augment.strip()}")
     key = step_key(run.config.seed, step, "augment")

@@ -21,14 +21,16 @@ AUGMENT = "flip|affine(rotate=20, translate=0.2)|noise(0.1)"
 BATCH = 16
 
 
-def build(shape: tuple[int, ...] = (10, 12, 3), seed: int = 5, **data: Any) -> Run:
+def build(
+    shape: tuple[int, ...] = (10, 12, 3), seed: int = 5, model: str = "mlp", **data: Any
+) -> Run:
     synthetic = {"image_shape": shape, "examples": 64, "eval_examples": 8}
     return setup.build(
         from_dict(
             {
                 "seed": seed,
                 "data": {"source": "synthetic", "synthetic": synthetic, **data},
-                "model": {"mlp": {"hidden_sizes": [4]}},
+                "model": {"name": model, "mlp": {"hidden_sizes": [4]}},
                 "train": {"steps": 9, "batch_size": BATCH},
             }
         )
@@ -123,6 +125,16 @@ def test_before_is_what_evaluation_would_see_of_the_kept_examples():
     plain = build(crop="center", image_size=[6], holdout=16)
     images = plain.dataset.train.read(run.sampler.indices(1))
     np.testing.assert_allclose(shown.before * 255, images, atol=1e-4)
+
+
+def test_before_has_the_size_that_is_evaluated(tmp_path):
+    run = build(image_size=[6], eval_image_size=[9], model="resnet8")
+    shown = preview.examples(run, 1, BATCH)
+    assert shown.changes == ("data.image_size=6x6",)
+    assert (shown.before.shape, shown.after.shape) == ((BATCH, 9, 9, 3), (BATCH, 6, 6, 3))
+    middle = build(image_size=[9]).dataset.train.read(run.sampler.indices(1))
+    np.testing.assert_allclose(shown.before * 255, middle, atol=1e-4)
+    assert preview.write(run, 1, tmp_path / "a.png")["changes"] == ["data.image_size=6x6"]
 
 
 def pixels(path: Path) -> np.ndarray:

@@ -34,7 +34,7 @@ class Cutout(Operation):
         _check_fill(self.fill)
 
     def complaint(self, image_shape: tuple[int, ...]) -> str | None:
-        """Refuses squares that could cover everything."""
+        """Refuses squares that are larger than the image."""
         side = min(image_shape[:2])
         return None if self.size <= side else f"size must be at most the smaller side, {side}"
 

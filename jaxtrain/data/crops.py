@@ -45,9 +45,10 @@ class RandomResized:
         The smallest part has at least as many pixels as it is brought to then, and one of mean area
         at least twice as many along each side.
         """
-        longest = max(self.ratio[1], 1 / self.ratio[0], 1)
-        smallest = math.sqrt(longest / self.min_area)
-        factor = max(smallest, 2 / math.sqrt((self.min_area + self.max_area) / 2))
+        ratio = sides[1] / sides[0]
+        longest = max(self.ratio[1] / ratio, ratio / self.ratio[0], 1)
+        mean_area = (self.min_area + self.max_area) / 2
+        factor = math.sqrt(max(longest / self.min_area, 4 * max(ratio, 1 / ratio) / mean_area))
         return math.ceil(sides[0] * factor), math.ceil(sides[1] * factor)
 
 

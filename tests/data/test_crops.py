@@ -221,3 +221,18 @@ def test_a_random_part_is_cut_and_then_resized_as_by_pillow():
 def test_parts_that_cannot_be_are_refused(arguments):
     with pytest.raises(ValueError, match="must be"):
         RandomResized(*arguments)
+
+
+@given(
+    sides=st.tuples(st.integers(1, 500), st.integers(1, 500)),
+    areas=st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)).map(sorted),
+    ratio=st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)).map(sorted),
+)
+def test_parts_of_an_image_that_is_large_enough_are_not_enlarged(sides, areas, ratio):
+    crop = RandomResized(*areas, tuple(ratio))
+    height, width = crop.enough(sides)
+    for shape in ratio:
+        part = math.sqrt(areas[0] * height * width * shape)
+        assert part >= 0.999 * sides[1]
+        assert part / shape >= 0.999 * sides[0]
+    assert math.sqrt(sum(areas) / 2 * height * width) >= 0.999 * 2 * max(sides)

@@ -58,10 +58,12 @@ def _check_numbers(features: NDArray[Any], where: str) -> None:
         rows = features[start : start + _ROWS]
         if (first := not_finite(rows)) is not None:
             row, feature = first
+            value = rows[row, feature]
+            fill = "np.where(np.isnan(x), 0, x)" if np.isnan(value) else "np.clip(x, -1e6, 1e6)"
             raise UsageError(
-                f"{where} holds {rows[row, feature]} in row {start + row}, feature {feature}; "
-                "features must be finite float32 numbers: fill it in, as by np.nan_to_num(x), or "
-                "leave such rows out"
+                f"{where} holds {value} in row {start + row}, feature {feature}; features must be "
+                f"finite float32 numbers: put one in its place, as by {fill}, or leave such rows "
+                "out"
             )
         if (first := too_large(rows)) is not None:
             row, feature = first
@@ -79,6 +81,8 @@ def _range(array: NDArray[Any]) -> str:
 def _as_bytes(array: NDArray[Any]) -> str:
     """How to make bytes of images."""
     low, high = array.min(), array.max()
+    if not np.isfinite([low, high]).all():
+        return "np.nan_to_num(x, posinf=0, neginf=0), and then bytes of it"
     if array.dtype.kind in "iu" and low >= 0 and 1 < high <= 255:
         return "x.astype('uint8')"
     if low >= 0 and high <= 1:

@@ -50,7 +50,12 @@ def test_features_may_be_large():
             "larger ones overflow float32: divide the feature, or leave such rows out",
         ),
         (np.array([[3e38]], "f4"), "x holds 3e+38 in row 0, feature 0; features are numbers up"),
-        (np.array([[-np.inf]], "f2"), "x holds -inf in row 0, feature 0;"),
+        (np.array([[-np.inf]], "f2"), "in its place, as by np.clip(x, -1e6, 1e6), or leave such"),
+        (np.array([[np.nan, np.inf]]), "in its place, as by np.where(np.isnan(x), 0, x), or leave"),
+        (
+            np.array([[[0, np.nan]]]),
+            "images are uint8: save np.nan_to_num(x, posinf=0, neginf=0), and then bytes of it, or",
+        ),
         (
             np.array([0, 1.0]).reshape(1, 2, 1),
             "x is float64 [1, 2, 1], from 0 to 1; images are uint8: save (255 * x).round().astype("
