@@ -231,11 +231,12 @@ def test_that_too_many_files_are_open_is_said_and_nothing_is_made(tmp_path, monk
     raw = Pictures(range(200))
     monkeypatch.setattr(disk, "open_files", lambda: 4096)
     images = kept(tmp_path, raw)
+    # `check` calls the other one.
+    begin = (
+        (lambda: images.prepare(silent, None)) if begun else (lambda: images.check_room(None, 0))
+    )
     with at_most_open(20) as limit, pytest.raises(UsageError) as error:
-        if begun:
-            images.prepare(silent, None)
-        else:  # said by `check`, too
-            images.check_room(None, 0)
+        begin()
     assert re.fullmatch(
         rf"data\.cache=disk: {re.escape(str(tmp_path))}(/[0-9a-f]{{32}}\.images)? cannot be "
         r"opened: Too many open files; raise the number of files that may be open, "
