@@ -2,11 +2,12 @@
 
 import collections
 import csv
+import functools
 import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,10 +50,11 @@ def read_table(config: DataConfig, path: Path) -> Found:
     splits: dict[str, Listed] = {}
     numbers = True
     seen: dict[str, str] = {}
+    root = _Root(path.parent)
     for line, row in _rows(config, path, text):
         place = f"{path}, line {line}"
         image = _text(row.get(config.path_column), f"{place}: column {config.path_column}")
-        image = _from_root(path.parent, image, place)
+        image = root.path_of(image, place)
         label = _text(row.get(config.label_column), f"{place}: column {config.label_column}")
         label = normal(label)
         if seen.setdefault(image, label) != label:
@@ -145,16 +147,50 @@ def _text(value: Any, place: str) -> str:
     return value.strip()
 
 
-def _from_root(root: Path, image: str, place: str) -> str:
-    """The path of an image, written in one way only, from the root where it lies below that."""
-    try:
-        os.fsencode(image)
-    except UnicodeEncodeError:
-        raise UsageError(f"{place}: {image!r} is no name that a file can have; mend it") from None
-    image = os.path.normpath(image)
-    if os.path.isabs(image) and Path(image).is_relative_to(root.absolute()):
-        return os.path.relpath(image, root.absolute())
-    return image
+class _Root:
+    """The folder that the paths of a list count from, known however it is spelled.
+
+    Args:
+        folder: the folder.
+    """
+
+    def __init__(self, folder: Path):
+        self._real = os.path.realpath(folder)
+        # Many images have the same folder.
+        self._real_of: Callable[[str], str] = functools.cache(os.path.realpath)
+        self._from_here = functools.cache(self._without_root)
+
+    def path_of(self, image: str, place: str) -> str:
+        """The path of an image, written in one way only, from the root where it lies below that.
+
+        Raises:
+            UsageError: no file can have that name; it names `place`.
+        """
+        try:
+            os.fsencode(image)
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{place}: {image!r} is no name that a file can have; mend it"
+            ) from None
+        path = os.path.normpath(image)
+        if os.pardir in image.split(os.sep):
+            # Behind a link it leads elsewhere than to the name before it.
+            folder, name = os.path.split(os.path.join(self._real, image))
+            real = self._real_of(folder)
+            if real != self._real_of(os.path.dirname(os.path.join(self._real, path))):
+                path = os.path.join(real, name)
+        if not os.path.isabs(path) and not path.startswith(os.pardir):
+            return path
+        folder, name = os.path.split(os.path.normpath(os.path.join(self._real, path)))
+        below = self._from_here(folder)
+        return path if below is None else os.path.normpath(os.path.join(below, name))
+
+    def _without_root(self, folder: str) -> str | None:
+        """The path of an absolute folder from the root; None: it is not below that."""
+        for parent in (*map(str, reversed(Path(folder).parents)), folder):
+            if self._real_of(parent) == self._real:
+                return os.path.relpath(folder, parent)
+        return None
 
 
 def _split_of(config: DataConfig, row: Mapping[str, Any], place: str) -> str:

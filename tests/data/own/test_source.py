@@ -147,6 +147,19 @@ def test_a_list_of_names_and_absolute_paths(photos):
     assert sorted(numbers(dataset.train) + numbers(dataset.eval)) == list(range(120))
 
 
+@pytest.mark.parametrize("way", ["x/../photos", "link"])
+def test_the_cut_does_not_depend_on_how_the_path_of_a_list_is_spelled(photos, way):
+    (photos.parent / "x").mkdir()
+    (photos.parent / "link").symlink_to("photos")
+    rows = [f"{photos}/{CLASSES[each % 3]}/{each}.png,{each % 3}" for each in range(120)]
+    config = write_list(photos / "list.csv", rows)
+    dataset = data.open_dataset(config)
+    path = str(photos.parent / way / "list.csv")
+    again = data.open_dataset(DataConfig(**{**vars(config), "path": path}))
+    assert numbers(again.eval) == numbers(dataset.eval)
+    assert again.train.fingerprint == dataset.train.fingerprint
+
+
 def test_missing_files_are_found_before_training(photos):
     config = write_list(photos / "list.csv", ["ant/0.png,a", "gone.png,b", "bee/gone.png,b"])
     with pytest.raises(UsageError, match=r"2 of the 3 files of split train cannot be read, first "):

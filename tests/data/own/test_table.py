@@ -165,13 +165,50 @@ def test_a_list_that_is_not_there(tmp_path):
         read_table(CONFIG, tmp_path)
 
 
-@pytest.mark.parametrize("spelled", ["./a/b.jpg", "a//b.jpg", "a/c/../b.jpg", "{root}/a/b.jpg"])
+@pytest.mark.parametrize(
+    "spelled", ["./a/b.jpg", "a//b.jpg", "a/c/../b.jpg", "{root}/a/b.jpg", "{root}/a/../a/b.jpg"]
+)
 def test_a_file_has_one_name(tmp_path, spelled):
     text = f"path,label\na/b.jpg,x\n{spelled.format(root=tmp_path)},x\n"
     found = read(tmp_path, text)
     assert pairs(found) == [("a/b.jpg", "x")] * 2
     with pytest.raises(UsageError, match=r"a/b\.jpg is labelled 'y', but 'x' in a line before"):
         read(tmp_path, text.removesuffix("x\n") + "y\n")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder, with a link to it and one that leads out of it beside it."""
+    (tmp_path / "place/a").mkdir(parents=True)
+    (tmp_path / "elsewhere/deep").mkdir(parents=True)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "link").symlink_to("place")
+    (tmp_path / "place/out").symlink_to(tmp_path / "elsewhere/deep")
+    return tmp_path / "place"
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+@pytest.mark.parametrize("way", ["place", "x/../place", "link", "link/a/..", "place/../link"])
+def test_a_list_says_the_same_however_its_own_path_is_spelled(place, monkeypatch, way, absolute):
+    top = place.parent
+    rows = ["a/0.jpg", f"{top}/place/a/1.jpg", f"{top}/link/a/2.jpg", "../place/a/3.jpg"]
+    rows += ["../link/4.jpg", f"{top}/other/5.jpg", "../other/6.jpg", f"{top}/place/out/7.jpg"]
+    (place / "list.csv").write_text("path,label\n" + "".join(f"{row},x\n" for row in rows))
+    monkeypatch.chdir(top)
+    found = read_table(CONFIG, (top if absolute else Path()) / way / "list.csv")
+    expected = ["a/0.jpg", "a/1.jpg", "a/2.jpg", "a/3.jpg", "4.jpg"]
+    expected += [f"{top}/other/5.jpg", "../other/6.jpg", "out/7.jpg"]
+    assert found.splits["train"].paths == expected
+
+
+def test_a_way_back_from_where_a_link_leads(place):
+    """What lies above a linked folder is another one than the folder of the link."""
+    top = place.parent
+    rows = ["out/../0.jpg", f"{top}/place/out/../1.jpg", "a/../2.jpg", "gone/../3.jpg"]
+    rows += ["out/../../place/4.jpg"]
+    found = read(place, "path,label\n" + "".join(f"{row},x\n" for row in rows))
+    expected = [f"{top}/elsewhere/0.jpg", f"{top}/elsewhere/1.jpg", "2.jpg", "3.jpg", "4.jpg"]
+    assert found.splits["train"].paths == expected
 
 
 def test_names_that_no_file_can_have(tmp_path):
