@@ -7,7 +7,7 @@
     python scripts/benchmark.py export      test accuracy of exported models; needs '.[tf,onnx]'
     python scripts/benchmark.py keras       the whole command over Keras's time; needs keras
     python scripts/benchmark.py images      reading JPEG files; tf.data and PyTorch where they are
-    python scripts/benchmark.py --all       all of them (about 20 minutes on two cores)
+    python scripts/benchmark.py --all       all of them, which takes a while
 
 The accuracy of another recipe, with any flag of `jaxtrain train` after `--`:
 
@@ -51,7 +51,6 @@ TARGETS = {
     "mnist_resnet": "≥ 99.6 %",
     "fashion_mnist_resnet": "≥ 94 %",
 }
-SEEDS = range(5)
 PACKAGES = (
     "jaxtrain",
     "jax",
@@ -95,7 +94,7 @@ def accuracy(runs: int, recipe: str = RECIPE, flags: Sequence[str] = ()) -> list
     """Test accuracy at the last step, once a seed; it depends on nothing else."""
     config, _ = resolve(load_recipe(recipe), {})
     values, minutes = [], []
-    for seed in SEEDS[:runs]:
+    for seed in range(runs):
         with workdir() as path:
             result = train(path, f"--config.seed={seed}", *flags, recipe=recipe)
         values.append(100 * result["eval"]["accuracy"])
@@ -400,7 +399,7 @@ def main() -> None:
     )
     parser.add_argument("measurement", nargs="*", help=", ".join(MEASUREMENTS))
     parser.add_argument("--all", action="store_true", help="measure everything")
-    parser.add_argument("--recipe", default=RECIPE, help="whose accuracy")
+    parser.add_argument("--recipe", help=f"whose accuracy; {RECIPE} unless said")
     parser.add_argument("--torch", help="the Python that has torch and torchvision, for images")
     parser.add_argument("--runs", type=int, help="how often; each measurement has its own default")
     words = sys.argv[1:]
@@ -409,11 +408,19 @@ def main() -> None:
     names = list(MEASUREMENTS) if given.all else given.measurement
     if not names or not set(names) <= set(MEASUREMENTS):
         parser.error(f"say what to measure: {', '.join(MEASUREMENTS)} or --all")
+    if given.runs is not None and given.runs < 1:
+        parser.error("--runs must be 1 or more")
+    if (given.recipe or flags) and "accuracy" not in names:
+        parser.error("--recipe and flags after -- are for accuracy")
+    if given.torch and "images" not in names:
+        parser.error("--torch is for images")
     rows = []
     for name in names:
         measure, runs = MEASUREMENTS[name]
         say(f"{name}: {measure.__doc__.partition(chr(10))[0]}")
-        chosen = {"accuracy": (given.recipe, flags), "images": (given.torch,)}.get(name, ())
+        chosen = {"accuracy": (given.recipe or RECIPE, flags), "images": (given.torch,)}.get(
+            name, ()
+        )
         rows += measure(given.runs or runs, *chosen)
     load = f", load average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     print(f"{machine()}\n\n{table(rows)}")
