@@ -17,6 +17,7 @@ from jaxtrain.data.arrays.rounding import check_rounding
 from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.data.own import cut
 from jaxtrain.data.own.found import normal
+from jaxtrain.data.own.parts import no_split, parts_of
 from jaxtrain.data.split import ArraySplit, Split, Subset
 from jaxtrain.errors import UsageError
 from jaxtrain.files import expanded
@@ -110,14 +111,23 @@ class ArraysSource:
 
     def _parts(self, name: str) -> list[str]:
         """The splits of a text with + between them."""
-        parts = list(dict.fromkeys(part.strip() for part in name.split("+")))
+        parts = parts_of(name)
         for part in parts:
             if part not in self.split_names:
-                raise UsageError(
-                    f"there is no split {part!r} in {self._place}; its splits: "
-                    f"{', '.join(self.split_names)}, and some of them together as in train+val"
+                raise no_split(
+                    part,
+                    self._sizes(),
+                    place=self._place,
+                    what="examples",
+                    val_share=self._config.val_share,
                 )
         return parts
+
+    def _sizes(self) -> dict[str, int]:
+        """How many labels each split has."""
+        if self._is_val is not None:
+            return {name: int(np.sum(self._is_val == (name == "val"))) for name in _CUT}
+        return {split: len(self._parsed(split).values) for split in self._pairs}
 
     def _whole(self, split: str, name: str) -> ArraySplit:
         """All examples of a pair of arrays."""
@@ -176,15 +186,16 @@ class ArraysSource:
 
     def _trained(self) -> list[str]:
         """The pairs that are trained on, or all if this is other data."""
-        parts = [part.strip() for part in self._config.train_split.split("+")]
+        parts = parts_of(self._config.train_split)
         whole = self._is_val is not None or not set(parts) <= set(self._pairs)
         return list(self._pairs) if whole else parts
 
     def _sorted_names(self) -> tuple[str, ...]:
         values = [self._parsed(name).values for name in self._trained()]
-        if self._is_val is not None and self._config.train_split in _CUT:
+        parts = parts_of(self._config.train_split)
+        if self._is_val is not None and parts in (["train"], ["val"]):
             (whole,) = values
-            values = [whole[self._is_val == (self._config.train_split == "val")]]
+            values = [whole[self._is_val == (parts == ["val"])]]
         return tuple(map(str, np.unique(np.concatenate(values))))
 
     def _numbers(self, split: str) -> NDArray[np.int32]:

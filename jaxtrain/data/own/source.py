@@ -13,6 +13,7 @@ from jaxtrain.data.own.files import FileSplit
 from jaxtrain.data.own.folder import find_images
 from jaxtrain.data.own.found import Found, Listed, identity, normal, some
 from jaxtrain.data.own.known import Known
+from jaxtrain.data.own.parts import no_split, parts_of
 from jaxtrain.data.own.scan import look_at
 from jaxtrain.data.own.table import read_table
 from jaxtrain.data.split import Progress
@@ -122,27 +123,20 @@ class FileSource:
 
     def _listed(self, name: str) -> Listed:
         """The files of splits with + between them."""
-        parts = [part.strip() for part in name.split("+")]
+        parts = parts_of(name)
         for part in parts:
             if part not in self._splits:
-                there = ", ".join(
-                    f"{split} ({len(listed.paths):,} images)"
-                    for split, listed in self._splits.items()
-                )
-                fix = "and some of them together as in train+val"
-                if part == "val" and self.split_names == ("train",):
-                    fix = (
-                        f"too few to cut data.val_share={self._config.val_share:g} from; raise it, "
-                        "or give more images"
-                    )
                 notes = "".join(f" ({note})" for note in self._found_notes)
-                raise UsageError(
-                    f"there is no split {part!r} in {self._origin}{notes}; its splits: {there}, "
-                    f"{fix}"
+                raise no_split(
+                    part,
+                    {split: len(listed.paths) for split, listed in self._splits.items()},
+                    place=f"{self._origin}{notes}",
+                    what="images",
+                    val_share=self._config.val_share,
                 )
         if len(parts) == 1:
-            return self._splits[name]
-        listed = [self._splits[part] for part in dict.fromkeys(parts)]
+            return self._splits[parts[0]]
+        listed = [self._splits[part] for part in parts]
         return Listed(
             [path for each in listed for path in each.paths],
             [label for each in listed for label in each.labels],

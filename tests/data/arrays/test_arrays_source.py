@@ -68,8 +68,8 @@ def test_splits_of_features(tmp_path, form):
     assert both.images[:, 0].tolist() == [9, 10, 11, *range(9)]
     assert both.name == "test + train"
     assert refused(path, "val") == (
-        f"there is no split 'val' in {path}; its splits: train, test, and some of them together as "
-        "in train+val"
+        f"there is no split 'val' in {path}; its splits: train (9 examples), test (3 examples), "
+        "and some of them together as in train+val"
     )
 
 
@@ -117,6 +117,19 @@ def test_a_lone_pair_is_cut(tmp_path_factory, *, size, classes, share, names, na
         shorter = source(save(tmp_path_factory.mktemp("cut"), "npz", **arrays), val_share=share)
         before, after = parts["val"].images[:, 0], shorter.open("val").images[:, 0]
         assert len(set(before) ^ set(after)) <= 2
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_lone_pair_that_is_too_small_to_cut(tmp_path, size):
+    """An example of each class is for training in any case."""
+    path = save(tmp_path, "npz", x=rows(0, size), y=np.arange(size))
+    assert source(path).open("train").size == size
+    for name in ("val", "train+val"):
+        assert refused(path, name, val_share=0.5) == (
+            f"there is no split 'val' in {path}; its splits: train ({size} examples), too few to "
+            "cut data.val_share=0.5 from; raise it, or give more examples"
+        )
+    assert refused(path, "test").endswith("and some of them together as in train+val")
 
 
 def test_both_parts_of_a_pair_are_one_array_in_memory(tmp_path):

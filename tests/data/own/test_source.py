@@ -85,6 +85,9 @@ def test_the_fingerprint_tells_changes(photos, change):
 def test_every_split_and_several_as_one(photos):
     both = data.open_split(folder(photos, image_size=(4,)), "train+val", CLASSES)
     assert sorted(numbers(both)) == list(range(120))
+    for name in (" train ", "train + train"):
+        train = data.open_split(folder(photos, image_size=(4,)), name, CLASSES)
+        assert numbers(train) == numbers(data.open_dataset(folder(photos, image_size=(4,))).train)
     with pytest.raises(UsageError, match=r"no split 'test' in .*its splits: train \(\d+ images\)"):
         data.open_split(folder(photos, image_size=(4,)), "test", CLASSES)
 
@@ -168,7 +171,8 @@ def test_missing_files_are_found_before_training(photos):
 
 def test_too_few_to_cut(photos):
     config = write_list(photos / "list.csv", ["ant/0.png,a", "bee/1.png,b"])
-    with pytest.raises(UsageError, match=r"no split 'val' .* too few to cut data.val_share=0.1"):
+    said = r"train \(2 images\), too few to cut data\.val_share=0\.1 from; raise it, or give more "
+    with pytest.raises(UsageError, match=said):
         data.open_dataset(config)
 
 

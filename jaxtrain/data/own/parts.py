@@ -1,0 +1,29 @@
+"""Splits as they are asked for: one by its name, or several with + between them."""
+
+from collections.abc import Mapping
+
+from jaxtrain.errors import UsageError
+
+
+def parts_of(name: str) -> list[str]:
+    """The splits of a text with + between them, each once, in its order."""
+    return list(dict.fromkeys(part.strip() for part in name.split("+")))
+
+
+def no_split(
+    part: str, there: Mapping[str, int], *, place: str, what: str, val_share: float
+) -> UsageError:
+    """The error for a split that is not there.
+
+    Args:
+        part: its name.
+        there: how many examples each of the others has.
+        place: where they are.
+        what: what the examples are, in the plural.
+        val_share: the share of a lone split `train` that becomes `val`, see `cut.val_rows`.
+    """
+    listed = ", ".join(f"{split} ({size:,} {what})" for split, size in there.items())
+    fix = "and some of them together as in train+val"
+    if part == "val" and set(there) == {"train"}:
+        fix = f"too few to cut data.val_share={val_share:g} from; raise it, or give more {what}"
+    return UsageError(f"there is no split {part!r} in {place}; its splits: {listed}, {fix}")
