@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import sizes
 from jaxtrain.data.examples import is_image, shape_text
+from jaxtrain.data.own.parts import parts_of
 from jaxtrain.data.sampler import holdout_rows
 from jaxtrain.data.sources import OWN_SOURCES, Source, for_other_data, open_source
 from jaxtrain.data.split import Progress, RawSplit, Split, Subset, silent
@@ -39,7 +40,7 @@ class Dataset:
     @property
     def left_out(self) -> dict[str, Mapping[str, str]]:
         """Why files that cannot be decoded are no examples, in one line, by split and file."""
-        splits = {split.name: split.left_out for split in (self.train, self.eval)}
+        splits = {split.name: dict(split.left_out) for split in (self.train, self.eval)}
         return {name: files for name, files in splits.items() if files}
 
     def prepare(self, progress: Progress) -> None:
@@ -114,10 +115,10 @@ def _notes(source: Source, splits: Iterable[Split | RawSplit]) -> tuple[str, ...
     train, *evaluated = splits
     lines = list(source.notes)
     for split in evaluated:
-        if split.name in train.name.split("+"):
+        if split.name in parts_of(train.name):
             lines.append(f"split {split.name} is trained on and evaluated on")
     for split in (train, *evaluated):
-        for file, error in itertools.islice(split.left_out.items(), 1):
+        for file, error in split.left_out[:1]:
             lines.append(
                 f"left out of {split.name}: {len(split.left_out):,} that cannot be decoded, first "
                 f"{file}: {error}"

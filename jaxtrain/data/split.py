@@ -3,9 +3,8 @@
 import abc
 import functools
 import math
-import types
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,6 +27,18 @@ _CHUNK: Final = 64
 _CHECKED: Final = 1024
 
 
+class LeftOut(NamedTuple):
+    """An example that there is not, since its file cannot be decoded.
+
+    Attributes:
+        file: the file, which several of a list may name.
+        why: why it cannot be decoded, in one line.
+    """
+
+    file: str
+    why: str
+
+
 class Split(abc.ABC):
     """Examples in a fixed order: images of one shape, or vectors of as many features.
 
@@ -42,11 +53,11 @@ class Split(abc.ABC):
         nbytes: bytes of all images, decoded.
         origin: where the labels come from, for messages.
         random: whether what is read depends on the row seeds, so that it must not be kept.
-        left_out: why files that cannot be decoded are no examples, in one line, by file.
+        left_out: the examples that there are not, since their files cannot be decoded.
     """
 
     random: bool = False
-    left_out: Mapping[str, str] = types.MappingProxyType({})
+    left_out: Sequence[LeftOut] = ()
 
     def __init__(
         self, name: str, labels: NDArray[np.int32], image_shape: tuple[int, ...], origin: str
@@ -169,7 +180,7 @@ class RawSplit(abc.ABC):
     """
 
     is_decoded: bool = False
-    left_out: Mapping[str, str] = types.MappingProxyType({})
+    left_out: Sequence[LeftOut] = ()
     name: str
     size: int
     labels: NDArray[np.int32]
@@ -279,7 +290,7 @@ class Subset(Split):
         name: str,
         base: Split,
         rows: NDArray[np.int64],
-        left_out: Mapping[str, str] = types.MappingProxyType({}),
+        left_out: Sequence[LeftOut] = (),
     ):
         super().__init__(name, base.labels[rows], base.image_shape, base.origin)
         self.random = base.random

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from jaxtrain.data.decode import PixelBox, decode, decode_part
 from jaxtrain.data.listing import content_of
 from jaxtrain.data.own.found import identity
-from jaxtrain.data.split import Identity, RawSplit
+from jaxtrain.data.split import Identity, LeftOut, RawSplit
 from jaxtrain.errors import DataError
 
 
@@ -29,7 +29,7 @@ class FileSplit(RawSplit):
         channels: channels that they are decoded to: 1, 3 or 4.
         background: colour behind what is transparent.
         origin: where the labels come from, for messages.
-        left_out: why files are not among them, in one line, by file.
+        left_out: as of a `Split`.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class FileSplit(RawSplit):
         channels: int,
         background: tuple[int, int, int],
         origin: str,
-        left_out: Mapping[str, str],
+        left_out: Sequence[LeftOut],
     ):
         self.name = name
         self.size = len(paths)

@@ -16,7 +16,7 @@ from jaxtrain.data.own.known import Known
 from jaxtrain.data.own.parts import no_split, parts_of
 from jaxtrain.data.own.scan import look_at
 from jaxtrain.data.own.table import read_table
-from jaxtrain.data.split import Progress
+from jaxtrain.data.split import LeftOut, Progress
 from jaxtrain.errors import UsageError
 from jaxtrain.files import expanded
 
@@ -78,19 +78,18 @@ class FileSource:
         labels = self._labels(name, listed)
         skips = self._config.on_bad_file == "skip"
         results = look_at(self._known, listed.paths, self._progress, decoded=skips)
-        # A list may name a file twice: rows count.
+        # One a row: a list may name a file twice.
         good = [row for row, result in enumerate(results) if result.error is None]
-        bad = {
-            str(self._root / path): result.error
+        bad = [
+            LeftOut(str(self._root / path), result.error)
             for path, result in zip(listed.paths, results, strict=True)
             if result.error is not None
-        }
-        first, why = next(iter(bad.items()), ("", ""))
+        ]
+        first, why = next(iter(bad), ("", ""))
         if bad and not skips:
             raise UsageError(
-                f"{len(results) - len(good):,} of the {len(results):,} files of split {name} "
-                f"cannot be read, first {first}: {why}; put them back, or set "
-                "data.on_bad_file=skip for a new run"
+                f"{len(bad):,} of the {len(results):,} files of split {name} cannot be read, first "
+                f"{first}: {why}; put them back, or set data.on_bad_file=skip for a new run"
             )
         if not good:
             raise UsageError(

@@ -197,7 +197,7 @@ def test_bad_files(photos, bad):
     split = data.open_split(skipping, "train+val", ("0", "1", "2"))
     assert split.size == 60
     assert sorted(numbers(split)) == list(range(60))
-    assert list(split.left_out) == [str(photos / "bad.jpg")]
+    assert [each.file for each in split.left_out] == [str(photos / "bad.jpg")]
 
 
 def test_bad_files_are_left_out_of_the_training_part_alone(photos):
@@ -206,9 +206,10 @@ def test_bad_files_are_left_out_of_the_training_part_alone(photos):
     listed = [str(photos / CLASSES[0] / "half.jpg")]
     dataset = data.open_dataset(config)
     assert {name: list(files) for name, files in dataset.left_out.items()} == {"train": listed}
-    assert dataset.eval.left_out == {}
+    assert not dataset.eval.left_out
     for name, expected in (("train", listed), ("holdout", [])):
-        assert list(data.open_split(config, name, dataset.class_names).left_out) == expected
+        left_out = data.open_split(config, name, dataset.class_names).left_out
+        assert [each.file for each in left_out] == expected
 
 
 def test_a_split_of_bad_files_alone(tmp_path):
@@ -230,7 +231,13 @@ def test_a_split_of_one_bad_file_that_is_listed_twice(photos):
     skipping = DataConfig(**{**vars(config), "on_bad_file": "skip"})
     with pytest.raises(UsageError, match=r"none of the 2 files of split val can be decoded, first"):
         data.open_dataset(skipping)
-    assert data.open_split(skipping, "train+val", ("0", "1")).size == 2
+    whole = data.open_split(skipping, "train+val", ("0", "1"))
+    assert (whole.size, len(whole.left_out)) == (2, 2)
+    both = DataConfig(**{**vars(skipping), "train_split": "train+val", "eval_split": "train"})
+    dataset = data.open_dataset(both)
+    bad = str(photos / "bad.jpg")
+    assert any(note.startswith("left out of train+val: 2 that cannot") for note in dataset.notes)
+    assert {name: list(files) for name, files in dataset.left_out.items()} == {"train+val": [bad]}
     (photos / "bad.jpg").unlink()
     with pytest.raises(UsageError, match=r"2 of the 2 files of split val cannot be read, first"):
         data.open_dataset(config)
@@ -261,7 +268,7 @@ def test_decoding_is_told_and_not_done_twice(photos):
     assert (photos / ".jaxtrain-files.npz").exists()
     for path in photos.rglob("*.png"):
         path.chmod(0o000)
-    assert data.open_dataset(config).train.left_out == {}
+    assert not data.open_dataset(config).train.left_out
 
 
 def test_what_is_kept_of_a_folder_does_not_grow_by_files_that_are_gone(photos):
