@@ -9,8 +9,9 @@ import jax
 
 from jaxtrain import data, files, setup, workdir
 from jaxtrain.config import variants
+from jaxtrain.errors import some
 from jaxtrain.parallel.processes.peers import Peers
-from jaxtrain.report import Reporter, loss_text, percent, replica_name, some
+from jaxtrain.report import Reporter, loss_text, percent, replica_name
 from jaxtrain.setup import Run, replicas_text
 
 # All are in classes.json.

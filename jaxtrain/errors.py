@@ -5,6 +5,8 @@ without a traceback and exits with `status`; anything that is not a `JaxtrainErr
 ours and exits with 1.
 """
 
+from collections.abc import Sequence
+
 
 class JaxtrainError(Exception):
     """An expected error.
@@ -72,3 +74,9 @@ def one_line(error: BaseException) -> str:
 def brief(error: BaseException) -> str:
     """The kind of a library's error and the beginning of what it says, on one line."""
     return f"{type(error).__name__}: {one_line(error)[:300]}"
+
+
+def some(names: Sequence[str], most: int = 8, what: str = "") -> str:
+    """Names in a line: of more than `most` the first, and how many more of what there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more{what}" if more > 0 else "")

@@ -13,7 +13,8 @@ from jaxtrain.check.layout import (
 )
 from jaxtrain.config import CheckRequest
 from jaxtrain.data import examples
-from jaxtrain.report import some, sparkline
+from jaxtrain.errors import some
+from jaxtrain.report import sparkline
 from jaxtrain.setup import Run
 
 # More classes than this are summed up instead of listed.

@@ -15,7 +15,7 @@ from jaxtrain.data.arrays import ArraysSource
 from jaxtrain.data.own import csv_source, folder_source
 from jaxtrain.data.split import ArraySplit, Progress, RawSplit, Split
 from jaxtrain.data.synthetic import Synthetic
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import UsageError, some
 from jaxtrain.files import expanded
 
 
@@ -105,7 +105,6 @@ _IDX_NAME: Final = re.compile(
     r"(?P<gzip>\.gz)?"
 )
 _IDX_SPLITS: Final = {"train": "train", "test": "test", "t10k": "test"}
-_LISTED_FILES: Final = 8
 
 
 class IdxFolder:
@@ -181,12 +180,10 @@ class IdxFolder:
             return path
         name = "t10k" if split == "test" else split
         dimensions = {"images": 3, "labels": 1}[kind]
-        listed = ", ".join(self._listing[:_LISTED_FILES]) or "nothing"
-        more = len(self._listing) - _LISTED_FILES
         expected = f"{self._prefix}{name}-{kind}-idx{dimensions}-ubyte"
         raise UsageError(
             f"{self._folder} has no {split} {kind}: expected {expected} or {expected}.gz, "
-            f"found {listed}" + (f" and {more} more" if more > 0 else "")
+            f"found {some(self._listing) or 'nothing'}"
         )
 
 

@@ -9,7 +9,7 @@ from jaxtrain.report.preparing import preparing
 from jaxtrain.report.quiet import QuietReporter
 from jaxtrain.report.reporter import BatchProgress, Reporter, TrainReport
 from jaxtrain.report.rows import Row, RowText, check_rows_file, open_rows, stdout_text
-from jaxtrain.report.several import mean, replica_name, some, summed_up
+from jaxtrain.report.several import mean, replica_name, summed_up
 from jaxtrain.report.sparkline import sparkline
 from jaxtrain.report.sweep import sweep_picture
 
@@ -30,7 +30,6 @@ __all__ = [
     "percent",
     "preparing",
     "replica_name",
-    "some",
     "sparkline",
     "stdout_text",
     "summed_up",

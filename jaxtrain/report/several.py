@@ -45,12 +45,6 @@ def summed_up(
     return found
 
 
-def some(names: Sequence[str], most: int = _SHOWN) -> str:
-    """Names in a line; of more than `most` the first."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
-
-
 def shown(differences: Sequence[Mapping[str, float]], each: Sequence[Metrics]) -> list[Metrics]:
     """The metrics of replicas for a person: the mean over seeds; in a sweep those of each, named.
 

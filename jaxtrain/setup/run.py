@@ -11,11 +11,11 @@ from jax.sharding import Mesh
 
 from jaxtrain import data, plan
 from jaxtrain.config import Config, Variant
+from jaxtrain.errors import some
 from jaxtrain.initial import Given
 from jaxtrain.parallel.compile import one_call
 from jaxtrain.parallel.mesh import AnyMesh, shardings
 from jaxtrain.replicas import Replicas, select
-from jaxtrain.report import some
 from jaxtrain.state import TrainState
 from jaxtrain.step import Fixed, StepMetrics, train_step
 

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from jaxtrain.data.own.found import SPLIT_NAMES
-from jaxtrain.errors import UsageError
-
-_LISTED: Final = 8
+from jaxtrain.errors import UsageError, some
 
 
 class Role(enum.Enum):
@@ -131,8 +129,7 @@ def by_role(names: Iterable[str], place: str) -> Named:
 
 def _none(names: list[str], found: dict[Part, str], place: str) -> UsageError:
     """No pair: what there is, and what there should be."""
-    there = ", ".join(names[:_LISTED]) or "nothing"
-    there += f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    there = some(names) or "nothing"
     alone = next((name for part, name in found.items() if part.role is Role.INPUTS), None)
     what = f"no labels for {alone}" if alone else "no pair of inputs and labels"
     return UsageError(

@@ -19,11 +19,10 @@ from jaxtrain.data.own import cut
 from jaxtrain.data.own.found import normal
 from jaxtrain.data.own.parts import no_split, parts_of
 from jaxtrain.data.split import ArraySplit, Split, Subset
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import UsageError, some
 from jaxtrain.files import expanded
 
 _CUT: Final = ("train", "val")
-_LISTED: Final = 8
 
 
 class ArraysSource:
@@ -233,6 +232,5 @@ class ArraysSource:
             fix = f"give split {self._config.train_split} examples of it"
         return UsageError(
             f"{self._place}: {who} the class {name!r}, which is none of the classes "
-            f"{', '.join((self._given or self.class_names or ())[:_LISTED])}; remove "
-            f"it, or {fix}"
+            f"{some(self._given or self.class_names or ())}; remove it, or {fix}"
         )

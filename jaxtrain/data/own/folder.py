@@ -8,8 +8,8 @@ from typing import Final
 
 from jaxtrain.data.decode import SUFFIXES
 from jaxtrain.data.listing import files_in, suffix_of
-from jaxtrain.data.own.found import SPLIT_NAMES, Found, Listed, identity, normal, some
-from jaxtrain.errors import UsageError
+from jaxtrain.data.own.found import SPLIT_NAMES, Found, Listed, identity, normal
+from jaxtrain.errors import UsageError, some
 
 # Images of kinds that are not read.
 _NOT_READ: Final = frozenset(

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-_NAMED: Final = 5  # names in a message
 # What people call the splits, in lower case.
 SPLIT_NAMES: Final = {
     "train": "train",
@@ -52,12 +51,6 @@ class Found:
     origin: str
     notes: Sequence[str]
     complete: bool
-
-
-def some(names: Sequence[str], what: str = "") -> str:
-    """The first names, and how many more of what there are."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more{what}" if more > 0 else "")
 
 
 def normal(text: str) -> str:

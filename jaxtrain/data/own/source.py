@@ -11,13 +11,13 @@ from jaxtrain.data.decode import rgb
 from jaxtrain.data.own import cut
 from jaxtrain.data.own.files import FileSplit
 from jaxtrain.data.own.folder import find_images
-from jaxtrain.data.own.found import Found, Listed, identity, normal, some
+from jaxtrain.data.own.found import Found, Listed, identity, normal
 from jaxtrain.data.own.known import Known
 from jaxtrain.data.own.parts import no_split, parts_of
 from jaxtrain.data.own.scan import look_at
 from jaxtrain.data.own.table import read_table
 from jaxtrain.data.split import LeftOut, Progress
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import UsageError, some
 from jaxtrain.files import expanded
 
 _CHANNELS = 3
@@ -174,7 +174,7 @@ class FileSource:
             there = set(listed.labels)
             missing = [each for each in self.class_names or () if each not in there]
             if missing:
-                yield f"split {name} has no images of {some(missing, ' classes')}"
+                yield f"split {name} has no images of {some(missing, what=' classes')}"
 
 
 def _with_val(splits: Mapping[str, Listed], share: float) -> Mapping[str, Listed]:

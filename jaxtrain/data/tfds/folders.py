@@ -11,13 +11,12 @@ from typing import Final
 import tensorflow_datasets as tfds
 
 from jaxtrain.config.schema import DataConfig
-from jaxtrain.errors import UsageError
+from jaxtrain.errors import UsageError, some
 from jaxtrain.files import expanded
 
 _INFO: Final = "dataset_info.json"
 _NAME: Final = re.compile(r"(?P<name>\w+)(?:/(?P<config>[\w.\-]+))?")
 _VERSION: Final = re.compile(r"(\d+|\*)(\.(\d+|\*)){2}")
-_LISTED: Final = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,5 +174,4 @@ def _state(folder: Path, content: list[str]) -> str:
     """A folder and what it holds, in words."""
     if not folder.is_dir():
         return f"{folder} (there is no such folder)"
-    more = f" and {len(content) - _LISTED} more" if len(content) > _LISTED else ""
-    return f"{folder} (there: {', '.join(content[:_LISTED]) or 'nothing'}{more})"
+    return f"{folder} (there: {some(content) or 'nothing'})"
