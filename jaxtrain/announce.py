@@ -32,9 +32,11 @@ def introduce(run: Run, reporter: Reporter, everybody: Peers) -> None:
     )
     for note in run.dataset.notes:
         reporter.message(f"         {note}")
-    if run.config.data.source in data.FILE_SOURCES:
-        names = [f"{label} {name}" for label, name in enumerate(run.dataset.class_names)]
-        reporter.message(f"classes  {some(names, _SHOWN_CLASSES)}")
+    names = run.dataset.class_names
+    named = names != tuple(map(str, range(len(names))))
+    if named and run.config.data.source in data.OWN_SOURCES:
+        numbered = [f"{label} {name}" for label, name in enumerate(names)]
+        reporter.message(f"classes  {some(numbered, _SHOWN_CLASSES)}")
     devices = f"{run.mesh.size} {jax.devices()[0].platform} device{'s' * (run.mesh.size > 1)}"
     if everybody.count > 1:
         devices += f" of {everybody.count} processes"
@@ -79,7 +81,8 @@ def say_what_next(
         _say_replicas(run, path, result, reporter)
     reporter.message(f"evaluate it:  jaxtrain eval --workdir={shlex.quote(str(path))}")
     if run.config.report.tensorboard:
-        folder = shlex.quote(str(path.parent))
+        # The names of replicas are cut less where they alone are shown.
+        folder = shlex.quote(str(path if len(run.variants) > 1 else path.parent))
         reporter.message(f"see it:       tensorboard --logdir={folder}")
 
 

@@ -118,15 +118,17 @@ class Plan:
         """
         if schedule.warmup_epochs is None:
             steps = schedule.warmup_steps or 0
-            asked = f"schedule.warmup_steps={steps}"
+            key, asked = "warmup_steps", f"schedule.warmup_steps={steps}"
         else:
             steps = self.epoch_end(schedule.warmup_epochs)
-            asked = f"schedule.warmup_epochs={schedule.warmup_epochs} ({steps} steps)"
+            key = "warmup_epochs"
+            asked = f"schedule.warmup_epochs={schedule.warmup_epochs:g} ({steps:,} steps)"
         limit = max(self.total_steps - 2, 0)
         if steps > limit:
             raise UsageError(
-                f"{asked} does not fit the {self.total_steps} steps of the run, which leave room "
-                f"for {limit} steps of warm-up; shorten it or train longer"
+                f"{asked} does not fit the {self.total_steps:,} steps of the run, which leave "
+                f"{limit:,} for warm-up (all but two); set schedule.{key}=0, or less of it, or "
+                "train longer"
             )
         return steps
 

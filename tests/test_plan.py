@@ -188,8 +188,12 @@ def test_warmup_in_steps_and_epochs():
     ("schedule", "said"),
     [
         ({"warmup_steps": 500}, "schedule.warmup_steps=500 does not fit the 469 steps of the run"),
-        ({"warmup_steps": 468}, "which leave room for 467 steps of warm-up; shorten it or train"),
+        (
+            {"warmup_steps": 468},
+            "which leave 467 for warm-up (all but two); set schedule.warmup_steps=0, or less of",
+        ),
         ({"warmup_epochs": 1.5}, "schedule.warmup_epochs=1.5 (704 steps) does not fit the 469"),
+        ({"warmup_epochs": 1.5}, "; set schedule.warmup_epochs=0, or less of it, or train longer"),
     ],
 )
 def test_warmup_longer_than_the_run(schedule, said):
@@ -203,7 +207,7 @@ def test_warmup_longer_than_the_run(schedule, said):
 def test_the_decay_spans_a_step(total_steps, limit):
     made = build(steps=total_steps)
     assert made.warmup_steps(ScheduleConfig(warmup_steps=limit)) == limit
-    with pytest.raises(UsageError, match=f"leave room for {limit} steps"):
+    with pytest.raises(UsageError, match=f"leave {limit} for warm-up"):
         made.warmup_steps(ScheduleConfig(warmup_steps=limit + 1))
 
 

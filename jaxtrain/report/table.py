@@ -8,7 +8,7 @@ from rich.cells import cell_len, get_character_cell_size
 from jaxtrain.report.console import percent
 from jaxtrain.report.rows import Row, float32, paired, titles
 
-_SHORTEST_PATH: Final = 20  # cells of its column, however narrow the terminal
+_SHORTEST_PATH: Final = 20  # cells of its column
 _LONGEST_CLASS: Final = 30
 _GAP: Final = "  "
 _CUT: Final = "..."
@@ -18,7 +18,8 @@ class TableText:
     r"""An aligned table.
 
     The paths' column is as wide as the first rows that are written need, if the terminal is; a
-    longer path is cut in its middle. What does not print is escaped, as `\n`.
+    longer path is cut in its middle. Where the terminal is so narrow that it wraps lines anyway, a
+    path may take one of its own. What does not print is escaped, as `\n`.
 
     Args:
         width: cells of a line on the terminal.
@@ -38,7 +39,7 @@ class TableText:
         ]
         # One cell less than there is: a full line makes some terminals go on to the next.
         left = width - 1 - sum(len(_GAP) + each for each in self._widths)
-        self._longest_path = max(left, _SHORTEST_PATH)
+        self._longest_path = left if left >= _SHORTEST_PATH else max(width - 1, _SHORTEST_PATH)
         self._path_width: int | None = None
 
     def text(self, rows: Iterable[Row]) -> str:

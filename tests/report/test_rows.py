@@ -151,6 +151,10 @@ def test_a_table_is_as_wide_as_the_terminal():
         assert start == path or (start and end)
     narrow = TableText(width=10, top_k=1, class_names=["dog"]).text([row]).splitlines()[1]
     assert narrow.startswith("photo...xx/mouse.jpg  dog")
+    row = Row(path="photos/sky/holiday/1.jpg", classes=("dog",) * 3, probabilities=(0.5, 0.3, 0.2))
+    wrapped = TableText(width=80, top_k=3, class_names=["dog"]).text([row]).splitlines()[1]
+    assert len(wrapped) > 80
+    assert wrapped.startswith("photos/sky/holiday/1.jpg  dog")
 
 
 def test_wide_and_odd_characters_keep_a_table_in_line():

@@ -17,7 +17,7 @@ from jaxtrain.data.arrays.rounding import check_rounding
 from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.data.own import cut
 from jaxtrain.data.own.found import normal
-from jaxtrain.data.own.parts import no_split, parts_of
+from jaxtrain.data.own.parts import cut_note, no_split, parts_of
 from jaxtrain.data.split import ArraySplit, Split, Subset
 from jaxtrain.errors import UsageError, some
 from jaxtrain.files import expanded
@@ -72,6 +72,8 @@ class ArraysSource:
             array = self._files.read(named.class_names)
             self._own_names = parse_class_names(array, self._files.where(named.class_names))
         self._is_val = self._cut() if set(self._pairs) == {"train"} else None
+        if self._is_val is not None:
+            self.notes = [*self.notes, cut_note(config.val_share)]
         self.split_names: tuple[str, ...] = tuple(self._pairs if self._is_val is None else _CUT)
         self._take_names()
         self.class_names = self._class_names()

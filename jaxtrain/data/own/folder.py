@@ -65,7 +65,9 @@ class _Notes:
             if counts:
                 lines.append(f"left out: {', '.join(counts)}, {what}")
         if self.loose:
-            lines.append(f"left out: {self.loose:,} images in no class's folder")
+            lines.append(
+                f"left out: {self.loose:,} images in no class's folder, but beside those folders"
+            )
         return lines
 
 

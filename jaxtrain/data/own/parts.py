@@ -10,6 +10,11 @@ def parts_of(name: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in name.split("+")))
 
 
+def cut_note(val_share: float) -> str:
+    """What a person should know where a lone split `train` was cut; see `cut.val_rows`."""
+    return f"no splits were found: about {val_share:.2g} of each class is the split val"
+
+
 def no_split(
     part: str, there: Mapping[str, int], *, place: str, what: str, val_share: float
 ) -> UsageError:

@@ -13,7 +13,7 @@ from jaxtrain.data.own.files import FileSplit
 from jaxtrain.data.own.folder import find_images
 from jaxtrain.data.own.found import Found, Listed, identity, normal
 from jaxtrain.data.own.known import Known
-from jaxtrain.data.own.parts import no_split, parts_of
+from jaxtrain.data.own.parts import cut_note, no_split, parts_of
 from jaxtrain.data.own.scan import look_at
 from jaxtrain.data.own.table import read_table
 from jaxtrain.data.split import LeftOut, Progress
@@ -62,8 +62,7 @@ class FileSource:
             self.class_names = tuple(trained)
             self.notes = [*found.notes, *self._missing()]
         if set(self._splits) != set(found.splits):
-            share = f"about {config.val_share:.2g} of each class"
-            self.notes = [*self.notes, f"no splits were found: {share} is the split val"]
+            self.notes = [*self.notes, cut_note(config.val_share)]
         if self.class_names is not None and len(self.class_names) == 1:
             self.notes = [*self.notes, "there is only one class to tell from no other"]
 

@@ -57,7 +57,7 @@ def test_other_files_are_counted_by_suffix(tmp_path):
     fill(tmp_path, "a/1.jpg", "a/x.txt", "a/b/y.TXT", "a/Makefile", "z.csv", "loose.png")
     assert list(find_images(tmp_path).notes) == [
         "left out: 1 .csv, 2 .txt, 1 without suffix, no images by their names",
-        "left out: 1 images in no class's folder",
+        "left out: 1 images in no class's folder, but beside those folders",
     ]
 
 
@@ -145,7 +145,7 @@ def test_a_split_without_classes_is_none(tmp_path):
     fill(tmp_path, "train/a/1.jpg", "test/1.jpg", "test/2.jpg")
     found = find_images(tmp_path)
     assert list(found.splits) == ["train"]
-    assert "left out: 2 images in no class's folder" in found.notes
+    assert "left out: 2 images in no class's folder, but beside those folders" in found.notes
 
 
 @pytest.mark.parametrize(
