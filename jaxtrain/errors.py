@@ -80,3 +80,12 @@ def some(names: Sequence[str], most: int = 8, what: str = "") -> str:
     """Names in a line: of more than `most` the first, and how many more of what there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more:,} more{what}" if more > 0 else "")
+
+
+def printable(text: str) -> str:
+    r"""The text on one line, without what would steer a terminal; that is escaped, as `\n`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )

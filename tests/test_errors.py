@@ -1,6 +1,6 @@
 import pytest
 
-from jaxtrain.errors import some
+from jaxtrain.errors import printable, some
 
 
 @pytest.mark.parametrize(
@@ -14,3 +14,8 @@ from jaxtrain.errors import some
 )
 def test_some_names_stand_for_all(names, most, text):
     assert some(names, most, " files") == text
+
+
+def test_what_is_printable_stays_and_the_rest_is_escaped():
+    assert printable("Ä 猫 e\u0301") == "Ä 猫 e\u0301"
+    assert printable("a\nb\x1b[31m\u202e\udcff") == r"a\nb\x1b[31m\u202e\udcff"

@@ -13,7 +13,7 @@ from jaxtrain.check.layout import (
 )
 from jaxtrain.config import CheckRequest
 from jaxtrain.data import examples
-from jaxtrain.errors import some
+from jaxtrain.errors import printable, some
 from jaxtrain.report import sparkline
 from jaxtrain.setup import Run
 
@@ -32,7 +32,7 @@ def counted(count: int, noun: str) -> str:
 
 def field(name: str, text: str) -> str:
     """A line of the report: what it is about (empty: the same as before), and what is said."""
-    return f"{name:<12}{text}"
+    return f"{name:<12}{printable(text)}"
 
 
 def config_lines(request: CheckRequest) -> list[str]:
@@ -94,7 +94,7 @@ def _data_lines(run: Run, report: Report, noun: str) -> list[str]:
     shapes = [examples.shape_text(of["image_shape"]) for of in report["data"].values()]
     shape = " and ".join(dict.fromkeys(shapes))
     sizes = ", ".join(f"{report['data'][name]['examples']:,} {name}" for name in names)
-    classes = run.dataset.class_names
+    classes = list(map(printable, run.dataset.class_names))
     lines = [field("data", f"{run.config.data.source}: {sizes}; {shape}; {len(classes)} classes")]
     lines += [field("", note) for note in run.dataset.notes]
     if len(classes) > _LISTED_CLASSES:

@@ -3,7 +3,7 @@
 Each process reads its part of the arrays alone; then all raise what one of them has to raise.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -180,6 +180,7 @@ def _load_here(path: AnyPath, items: dict[str, Any]) -> dict[str, Any]:
         with context(alone=True):
             loaded: dict[str, Any] = ocp.load_checkpointables(absolute(path), items)
     except Exception as error:  # Orbax, TensorStore and JSON each have their own types
+        _check_permissions(path, items)
         for item, abstract in items.items():
             if misfit := _misfit(path, item, abstract):
                 raise CheckpointError(
@@ -190,6 +191,19 @@ def _load_here(path: AnyPath, items: dict[str, Any]) -> dict[str, Any]:
         raise kind(f"checkpoint {path} cannot be read: {cause(error)}") from error
     _check_meta(path, loaded["meta"])
     return loaded
+
+
+def _check_permissions(path: AnyPath, items: Iterable[str]) -> None:
+    """Orbax finds no arrays in a folder that cannot be read, and does not say so."""
+    for folder in (path, *(path / item for item in items)):
+        try:
+            next(folder.iterdir(), None)
+        except PermissionError as error:
+            raise CheckpointError(
+                f"checkpoint {path} cannot be read: {folder}: {error.strerror}; make it readable"
+            ) from error
+        except Exception:  # then Orbax says what is wrong
+            continue
 
 
 def _misfit(path: AnyPath, item: str, abstract: Any) -> str | None:

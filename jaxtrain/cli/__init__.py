@@ -28,7 +28,7 @@ from jaxtrain.cli.help import command_help, verb_help
 from jaxtrain.cli.requests import Given
 from jaxtrain.cli.verbs import VERBS, Verb
 from jaxtrain.cli.words import read_words
-from jaxtrain.errors import CheckpointError, JaxtrainError, Stopped, UsageError
+from jaxtrain.errors import CheckpointError, JaxtrainError, Stopped, UsageError, printable
 from jaxtrain.parallel.stop import leave
 
 __all__ = ["entry", "main"]
@@ -80,7 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not stopped or error.process is None:  # all stop together, and the first says so
             kind = "" if stopped else "error: "
             who = "" if error.process is None else f"process {error.process}: "
-            _write(sys.stderr, f"jaxtrain: {kind}{who}{' '.join(str(error).splitlines())}\n")
+            text = " ".join(str(error).splitlines())
+            _write(sys.stderr, f"jaxtrain: {kind}{who}{printable(text)}\n")
         return error.status
     except KeyboardInterrupt:
         _write(sys.stderr, "jaxtrain: interrupted\n")

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TextIO
 
+from jaxtrain.errors import printable
+
 # Where nobody watches, a log of a long run must stay short.
 PLAIN_SECONDS = 10.0
 
@@ -113,7 +115,7 @@ class PlainConsole:
 
     def message(self, text: str) -> None:
         """Writes a line."""
-        self._stream.write(f"{text}\n")
+        self._stream.write(f"{printable(text)}\n")
 
     def train(self, progress: Progress) -> None:
         """Writes a line for the first report, the last one, and one every 10 s between."""

@@ -10,6 +10,7 @@ import dataclasses
 import io
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -126,7 +127,15 @@ def check_rows_file(path: Path) -> None:
         raise UsageError(f"{path} is a folder; name a file for the rows")
     if os.path.exists(path) and not os.path.isfile(path):
         raise UsageError(f"{path} is no regular file; name one for the rows")
-    folder = path.parent
+    place = _place(path)
+    try:
+        if stat.S_ISLNK(os.lstat(place).st_mode):
+            raise UsageError(f"{path} is a link that leads in a circle; name a file for the rows")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}; name another") from error
+    folder = place.parent
     if not os.path.isdir(folder):
         raise UsageError(f"{path} cannot be written: there is no folder {folder}; make it first")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -172,7 +181,7 @@ def open_rows(path: Path, *, top_k: int, with_label: bool = False) -> Iterator[R
         CheckpointError: the file cannot be written for another reason, such as a full disk.
     """
     check_rows_file(path)
-    path = path.resolve()  # a link stays one
+    path = _place(path)
     is_csv = path.suffix.lower() == ".csv"
     text: RowText = CsvText(top_k=top_k, with_label=with_label) if is_csv else JsonText()
     with temporary(beside(path)) as place:
@@ -187,6 +196,11 @@ def open_rows(path: Path, *, top_k: int, with_label: bool = False) -> Iterator[R
                 file.close()
         with _explained(path):
             os.replace(place, path)
+
+
+def _place(path: Path) -> Path:
+    """Where a file lies: a link to it stays one."""
+    return Path(os.path.realpath(path))
 
 
 def _opened(path: Path, place: Path) -> IO[bytes]:

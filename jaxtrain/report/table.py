@@ -5,6 +5,7 @@ from typing import Final
 
 from rich.cells import cell_len, get_character_cell_size
 
+from jaxtrain.errors import printable
 from jaxtrain.report.console import percent
 from jaxtrain.report.rows import Row, float32, paired, titles
 
@@ -30,7 +31,7 @@ class TableText:
     head = ""
 
     def __init__(self, *, width: int, top_k: int, class_names: Iterable[str]):
-        longest = max((cell_len(_printable(name)) for name in class_names), default=0)
+        longest = max((cell_len(printable(name)) for name in class_names), default=0)
         self._top_k = top_k
         self._titles = titles(top_k)
         class_width = max(len(self._titles[-2]), min(longest, _LONGEST_CLASS))
@@ -47,7 +48,7 @@ class TableText:
         rows = list(rows)
         lines = []
         if self._path_width is None:
-            needed = [_SHORTEST_PATH, *(cell_len(_printable(row.path)) for row in rows)]
+            needed = [_SHORTEST_PATH, *(cell_len(printable(row.path)) for row in rows)]
             self._path_width = min(max(needed), self._longest_path)
             lines.append(self._line("path", self._titles))
         lines += map(self._row, rows)
@@ -55,7 +56,7 @@ class TableText:
 
     def _row(self, row: Row) -> str:
         if row.error:
-            return self._line(row.path, []) + f"{_GAP}error: {_printable(row.error)}"
+            return self._line(row.path, []) + f"{_GAP}error: {printable(row.error)}"
         numbers = [percent(float32(each)) for each in row.probabilities]
         return self._line(row.path, paired(row.classes, numbers, self._top_k))
 
@@ -67,18 +68,9 @@ class TableText:
         return _GAP.join(parts)
 
 
-def _printable(text: str) -> str:
-    """The text on one line, without what would steer the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
-
-
 def _fitted(text: str, cells: int) -> str:
     """The text on one line, filled up or cut in its middle, so that it takes so many cells."""
-    text = _printable(text)
+    text = printable(text)
     if (length := cell_len(text)) > cells:
         room = cells - len(_CUT)
         end = _beginning(reversed(text), room - room // 3)[::-1]

@@ -12,6 +12,7 @@ import rich.file_proxy
 import rich.segment
 import rich.text
 
+from jaxtrain.errors import printable
 from jaxtrain.report.console import (
     Metrics,
     Progress,
@@ -99,7 +100,7 @@ class TerminalConsole(rich.console.RenderHook):
 
     def message(self, text: str) -> None:
         """Prints a line above the bar, as it is: never broken, so that it can be copied."""
-        self._console.print(rich.text.Text(text), soft_wrap=True)
+        self._console.print(rich.text.Text(printable(text)), soft_wrap=True)
 
     def train(self, progress: Progress) -> None:
         """Prints the last report, since the bar will go; the bar shows all others."""

@@ -290,6 +290,15 @@ def test_a_link_stays_one_and_a_pipe_is_refused(tmp_path):
         pass
     assert link.is_symlink()
     assert (tmp_path / "elsewhere" / "rows.csv").is_file()
+    (tmp_path / "nowhere.csv").symlink_to(tmp_path / "gone" / "rows.csv")
+    (tmp_path / "circle.csv").symlink_to(tmp_path / "circle.csv")
+    for name, said in (
+        ("nowhere", rf"nowhere\.csv cannot be written: there is no folder {tmp_path}/gone"),
+        ("circle", r"circle\.csv is a link that leads in a circle"),
+        ("x" * 300, r"x\.csv cannot be written: File name too long; name another"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            check_rows_file(tmp_path / f"{name}.csv")
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(UsageError, match=r"pipe\.csv is no regular file"):
         check_rows_file(tmp_path / "pipe.csv")
