@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -88,7 +89,7 @@ def write(run: Run, step: int, path: Path) -> dict[str, Any]:
     pictures = [shown.before, shown.after] if shown.changes else [shown.after]
     captions = [(name,) for name in shown.captions(run.dataset.class_names)]
     content = grid.png(layout, heading, captions, zip(*pictures, strict=True))
-    atomic_write_bytes(path, content)
+    atomic_write_bytes(Path(os.path.realpath(path)), content)  # a link stays one
     return {
         "file": str(path),
         "step": step,

@@ -225,6 +225,12 @@ def test_a_picture_replaces_another_and_leaves_nothing_beside_it(tmp_path):
     preview.write(build(), 1, path)
     assert pixels(path).size
     assert list(tmp_path.iterdir()) == [path]
+    link = tmp_path / "link.png"
+    link.symlink_to(path)
+    path.write_text("old")
+    preview.write(build(), 1, link)
+    assert link.is_symlink()
+    assert pixels(path).size
 
 
 def test_a_folder_that_cannot_be_written_is_refused(

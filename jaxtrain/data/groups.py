@@ -139,6 +139,8 @@ def npy(path: str) -> NDArray[Any]:
     """
     try:
         images = np.asarray(np.lib.format.open_memmap(path, mode="r"))
+    except PermissionError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; make it readable") from error
     except Exception as error:  # NumPy has Python parse the header
         if zipfile.is_zipfile(path):
             raise UsageError(

@@ -183,7 +183,9 @@ class _Listing:
 def _not_there(word: str, said: str) -> UsageError:
     if SCHEME.match(word):
         return UsageError(f"{word} is not local; copy it to a local disk first")
-    return UsageError(f"{word} {said} (it counts from the current folder, {os.getcwd()})")
+    return UsageError(
+        f"{word or repr(word)} {said} (it counts from the current folder, {os.getcwd()})"
+    )
 
 
 def _matches(pattern: str) -> list[str]:

@@ -187,8 +187,8 @@ def test_a_list_on_stdin(here):
 def test_what_names_nothing(here):
     os.symlink("gone", "dangling.png")
     os.mkfifo("pipe.png")
-    for word in ("gone.png", "dangling.png", ""):
-        assert refused(word).startswith(f"{word} cannot be read: No such file or directory (")
+    for word, shown in (("gone.png", "gone.png"), ("dangling.png", "dangling.png"), ("", "''")):
+        assert refused(word).startswith(f"{shown} cannot be read: No such file or directory (")
     assert refused("pipe.png").startswith("pipe.png is neither a file nor a folder")
     for word in ("http://x.org/a.png", "https://x.org/?a", "gs://bucket/a.png", "s3://b/*.png"):
         assert refused(word) == f"{word} is not local; copy it to a local disk first"
