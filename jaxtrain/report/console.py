@@ -131,6 +131,7 @@ class PlainConsole:
         self, step: int, split: str, metrics: Metrics, total_steps: int | None = None
     ) -> None:
         """Writes a line."""
+        self._unshown = None  # what came before it would come after it
         self.message(evaluation_line(step, split, metrics, total_steps))
 
     def tick(self, progress: Progress) -> None:
@@ -150,7 +151,7 @@ class PlainConsole:
         """Does nothing."""
 
     def close(self) -> None:
-        """Writes the last training report, unless it is there already."""
+        """Writes the last training report, unless it or a later evaluation is there already."""
         if self._unshown is not None:
             self.message(train_line(dataclasses.replace(self._unshown, seconds_left=None)))
             self._unshown = None

@@ -112,6 +112,7 @@ class TerminalConsole(rich.console.RenderHook):
         self, step: int, split: str, metrics: Metrics, total_steps: int | None = None
     ) -> None:
         """Prints a line above the bar."""
+        self._unshown = None  # what came before it would come after it
         self._print(evaluation_line(step, split, metrics, total_steps), "bold")
 
     def tick(self, progress: Progress) -> None:

@@ -118,6 +118,13 @@ class TestPlain:
         assert re.findall(r"step +([\d,]+)/", stream.getvalue()) == ["100", "110"]
         assert "left" not in stream.getvalue().splitlines()[-1]
 
+    def test_no_report_comes_after_a_later_evaluation(self, console, stream):
+        console.train(progress(100))
+        console.train(progress(110))
+        console.evaluation(115, "test", {"loss": 0.0612, "accuracy": 0.9843}, 4690)
+        console.close()
+        assert re.findall(r"step +([\d,]+)/", stream.getvalue()) == ["100", "115"]
+
     def test_only_a_long_pause_is_worth_a_line(self, console, stream, clock):
         for long in (False, True):
             console.pause("evaluate")
@@ -252,6 +259,13 @@ class TestTerminal:
             "",
         ]
         assert screen.cursor == (1, 0)
+
+    def test_no_report_comes_after_a_later_evaluation(self, show):
+        console, screen = show()
+        console.train(progress(110))
+        console.evaluation(115, "test", {"loss": 0.0612, "accuracy": 0.9843}, 4690)
+        console.close()
+        assert screen.lines == ["step   115/4,690  test   loss 0.0612  accuracy 98.43 %", ""]
 
     def test_the_last_report_is_shown_once(self, show):
         console, screen = show()
