@@ -15,6 +15,7 @@ from jaxtrain.data.decode import SUFFIXES
 from jaxtrain.data.examples import is_image
 from jaxtrain.data.groups import Array, Files, Group, Wanted, idx_images, npy
 from jaxtrain.data.listing import files_in, suffix_of
+from jaxtrain.data.local import not_local
 from jaxtrain.errors import UsageError
 from jaxtrain.files.places import SCHEME
 
@@ -182,7 +183,7 @@ class _Listing:
 
 def _not_there(word: str, said: str) -> UsageError:
     if SCHEME.match(word):
-        return UsageError(f"{word} is not local; copy it to a local disk first")
+        return not_local(word)
     return UsageError(
         f"{word or repr(word)} {said} (it counts from the current folder, {os.getcwd()})"
     )

@@ -7,11 +7,13 @@ import io
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jaxtrain.config.schema import DataConfig
+from jaxtrain.data.local import refuse_remote
 from jaxtrain.data.own.found import SPLIT_NAMES, Found, Listed, normal
 from jaxtrain.errors import UsageError
 
@@ -19,7 +21,10 @@ _JSON_SUFFIXES: Final = (".jsonl", ".ndjson", ".json")
 _DELIMITERS: Final = ",\t;|"
 _NUMBER: Final = re.compile(r"-?(0|[1-9]\d{0,17})")  # 01 is a name
 
-Rows = Iterator[tuple[int, Mapping[str, Any]]]  # the line that each ends in, from 1, and its fields
+# In bytes: a result's file is named by the split, and no file's name has more than 255.
+_LONGEST_SPLIT: Final = 100
+
+Rows = Iterator[tuple[int, Mapping[str, Any]]]  # the line that each begins in, from 1; its fields
 
 
 def read_table(config: DataConfig, path: Path) -> Found:
@@ -35,9 +40,9 @@ def read_table(config: DataConfig, path: Path) -> Found:
     Raises:
         UsageError: it cannot be read, or a row of it is of no use; names the line.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise UsageError(f"data.path={path} is no regular file; copy the list into one")
     try:
+        if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
+            raise UsageError(f"data.path={path} is no regular file; copy the list into one")
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise UsageError(
@@ -49,7 +54,8 @@ def read_table(config: DataConfig, path: Path) -> Found:
         raise UsageError(f"{path}, line {line}, is not UTF-8; save the list as UTF-8") from error
     splits: dict[str, Listed] = {}
     numbers = True
-    seen: dict[str, str] = {}
+    seen: dict[str, _Row] = {}
+    named: dict[bool, int] = {}  # the first line with a split, and the first one without
     root = _Root(path.parent)
     for line, row in _rows(config, path, text):
         place = f"{path}, line {line}"
@@ -57,21 +63,36 @@ def read_table(config: DataConfig, path: Path) -> Found:
         image = root.path_of(image, place)
         label = _text(row.get(config.label_column), f"{place}: column {config.label_column}")
         label = normal(label)
-        if seen.setdefault(image, label) != label:
+        first = seen.setdefault(root.real_path(image), _Row(line, image, label))
+        if first.label != label:
             raise UsageError(
-                f"{place}: {image} is labelled {label!r}, but {seen[image]!r} in a line before; "
-                "keep one of them"
+                f"{place}: {image} is labelled {label!r}, but {first.label!r} in line "
+                f"{first.line}; keep one of them"
             )
         numbers = numbers and _NUMBER.fullmatch(label) is not None
+        named.setdefault(config.split_column in row, line)
         split = _split_of(config, row, place)
         listed = splits.setdefault(split, Listed([], []))
-        listed.paths.append(image)
+        listed.paths.append(first.path)
         listed.labels.append(label)
     if not splits:
         raise UsageError(f"{path} lists no images; add a line for each one")
+    if len(named) > 1:
+        raise UsageError(
+            f"{path}, line {named[False]} has no column {config.split_column!r}, but line "
+            f"{named[True]} has; name a split in every line, or in none"
+        )
     notes = _notes(splits)
     # Other lists in the folder may name other files.
     return Found(path.parent, splits, numbers, origin=str(path), notes=notes, complete=False)
+
+
+class _Row(NamedTuple):
+    """Where a file is listed first, and how."""
+
+    line: int
+    path: str
+    label: str
 
 
 def _rows(config: DataConfig, path: Path, text: str) -> Rows:
@@ -81,23 +102,34 @@ def _rows(config: DataConfig, path: Path, text: str) -> Rows:
 
 
 def _csv_rows(config: DataConfig, path: Path, text: str) -> Rows:
-    head = text.partition("\n")[0]
-    delimiter = max(_DELIMITERS, key=head.count)
+    head = re.search(r"\S.*", text)  # of the first line that is not blank
+    delimiter = max(_DELIMITERS, key=(head[0] if head else "").count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    header: list[str] | None = None
+    line = 1
     try:
-        header = [name.strip() for name in next(reader, [])]
-        _check_columns(config, path, header)
         for fields in reader:
-            if not any(fields):
-                continue
-            if len(fields) != len(header):
-                raise UsageError(
-                    f"{path}, line {reader.line_num}, has {len(fields)} fields, but the header "
-                    f"{len(header)}; mend it, with quotes around a field that holds {delimiter!r}"
-                )
-            yield reader.line_num, dict(zip(header, fields, strict=True))
+            if any(map(str.strip, fields)):
+                if header is None:
+                    header = [name.strip() for name in fields]
+                    _check_columns(config, path, header)
+                elif len(fields) != len(header):
+                    raise UsageError(
+                        f"{path}, line {line}, has {len(fields)} fields, but the header "
+                        f"{len(header)}; mend it, with quotes around a field that holds "
+                        f"{delimiter!r}"
+                    )
+                else:
+                    yield line, dict(zip(header, fields, strict=True))
+            line = reader.line_num + 1
     except csv.Error as error:
-        raise UsageError(f"{path}, line {reader.line_num}: {error}; mend it") from error
+        if reader.line_num == line:
+            raise UsageError(f"{path}, line {line}: {error}; mend it") from error
+        raise UsageError(
+            f"{path}, line {line}: a quote runs on to line {reader.line_num} ({error}); close it"
+        ) from error
+    if header is None:
+        _check_columns(config, path, [])
 
 
 def _json_rows(config: DataConfig, path: Path, text: str) -> Rows:
@@ -158,6 +190,9 @@ class _Root:
         self._real = os.path.realpath(folder)
         # Many images have the same folder.
         self._real_of: Callable[[str], str] = functools.cache(os.path.realpath)
+        self._real_folder = functools.cache(
+            lambda folder: self._real_of(os.path.join(self._real, folder))
+        )
         self._from_here = functools.cache(self._without_root)
 
     def path_of(self, image: str, place: str) -> str:
@@ -173,6 +208,7 @@ class _Root:
                 f"{place}: {image!r} is no name that a file can have; mend it"
             ) from None
         path = os.path.normpath(image)
+        refuse_remote(image, os.path.join(self._real, path), what=f"{place}: {image}")
         if os.pardir in image.split(os.sep):
             # Behind a link it leads elsewhere than to the name before it.
             folder, name = os.path.split(os.path.join(self._real, image))
@@ -185,6 +221,11 @@ class _Root:
         below = self._from_here(folder)
         return path if below is None else os.path.normpath(os.path.join(below, name))
 
+    def real_path(self, path: str) -> str:
+        """What tells a file from others: its absolute path, with no link to its folder."""
+        folder, name = os.path.split(path)
+        return os.path.join(self._real_folder(folder), name)
+
     def _without_root(self, folder: str) -> str | None:
         """The path of an absolute folder from the root; None: it is not below that."""
         for parent in (*map(str, reversed(Path(folder).parents)), folder):
@@ -196,8 +237,29 @@ class _Root:
 def _split_of(config: DataConfig, row: Mapping[str, Any], place: str) -> str:
     if config.split_column not in row:
         return "train"
-    name = _text(row[config.split_column], f"{place}: column {config.split_column}")
-    return SPLIT_NAMES.get(name.lower(), name)
+    place = f"{place}: column {config.split_column}"
+    name = _text(row[config.split_column], place)
+    if (known := SPLIT_NAMES.get(name.lower())) is not None:
+        return known
+    if (why := _no_split_name(name)) is not None:
+        raise UsageError(f"{place} is {name!r}, which {why}; rename it")
+    return name
+
+
+@functools.cache
+def _no_split_name(name: str) -> str | None:
+    """Why no split can be called that: it could not be asked for, or no file be named by it."""
+    if "+" in name:
+        return "has a + in it, which puts splits together"
+    if "/" in name:
+        return "has a / in it"
+    try:
+        size = len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return "is no name that a file can have"
+    if name in (os.curdir, os.pardir):
+        return "is no name that a file can have"
+    return None if size <= _LONGEST_SPLIT else f"has {size} bytes, more than {_LONGEST_SPLIT}"
 
 
 def _notes(splits: Mapping[str, Listed]) -> list[str]:

@@ -42,6 +42,7 @@ def pairs(found: Found, split: str = "train") -> list[tuple[str, str]]:
         "label|path|extra\ncat|a.jpg|1\ndog|b c.jpg|2\n",
         "\ufeffpath,label\na.jpg,cat\nb c.jpg,dog\n",
         ' path , label \n"a.jpg",cat\n b c.jpg , dog\n',
+        "\n \r\n;;\npath;label\na.jpg;cat\nb c.jpg;dog\n",
     ],
 )
 def test_dialects(tmp_path, text):
@@ -96,6 +97,31 @@ def test_a_column_of_splits(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("a+b", "has a + in it, which puts splits together"),
+        ("fold/1", "has a / in it"),
+        (".", "is no name that a file can have"),
+        ("..", "is no name that a file can have"),
+        ("\ud800", "is no name that a file can have"),
+        ("f" * 101, "has 101 bytes, more than 100"),
+        ("\u00e9" * 51, "has 102 bytes, more than 100"),
+    ],
+)
+def test_names_of_splits_that_no_split_can_have(tmp_path, name, why):
+    rows = [{"path": "a", "label": 0, "split": "train"}, {"path": "b", "label": 0, "split": name}]
+    with pytest.raises(UsageError) as error:
+        read(tmp_path, "\n".join(map(json.dumps, rows)), "list.jsonl")
+    expected = f"{tmp_path}/list.jsonl, line 2: column split is {name!r}, which {why}; rename it"
+    assert str(error.value) == expected
+
+
+@pytest.mark.parametrize("name", ["f" * 100, "\u00e9" * 50, "fold 1.2", "...", "a-b"])
+def test_other_names_of_splits(tmp_path, name):
+    assert list(read(tmp_path, f"path,label,split\na,x,{name}\n").splits) == [name]
+
+
+@pytest.mark.parametrize(
     ("labels", "numbered"),
     [
         (["0", "12"], True),
@@ -128,8 +154,18 @@ def test_files_that_are_listed_twice_are_told(tmp_path):
         ("path,label\na,x\n,y\n", r"line 3: column path is empty"),
         ("path,label\na, \n", r"line 2: column label is empty"),
         ("path,label,split\na,x,\n", r"line 2: column split is empty"),
-        ('path,label\n"a,x\n', r"line 2: unexpected end of data"),
-        ("path,label\na,x\na,y\n", r"line 3: a is labelled 'y', but 'x' in a line before"),
+        ('path,label\n"a,x\n', r"line 2: unexpected end of data; mend it"),
+        (
+            'path,label\na,x\n"b,x\nc,x\n',
+            "line 3: a quote runs on to line 4 \\(unexpected end of data\\); close it",
+        ),
+        (
+            'path,label\n\na,x\nb,"x\nc,x\n"d",x\n',
+            "line 4: a quote runs on to line 6 \\(',' expected after '\"'\\); close it",
+        ),
+        ('path,label\n"a,x\nb,x\n"\n', "line 2, has 1 fields, but the header 2"),
+        ("\n\npath,label\na,\n", "line 4: column label is empty"),
+        ("path,label\na,x\na,y\n", r"line 3: a is labelled 'y', but 'x' in line 2; keep one"),
         (b"path,label\na,x\nb,caf\xe9\n", r"line 3, is not UTF-8"),
         ("path,label\na\0b,x\n", "line 2: column path has a NUL in it"),
     ],
@@ -150,6 +186,14 @@ def test_what_is_wrong_with_csv(tmp_path, text, said):
         ('{"path": "a", "label": 1.5}', "column label is 1.5, but must be"),
         ('{"path": null, "label": 1}', "column path is null, but must be"),
         ("[" * 100_000, "line 1, is no JSON"),
+        (
+            '{"path": "a", "label": 1, "split": "val"}\n\n{"path": "b", "label": 1}',
+            "line 3 has no column 'split', but line 1 has; name a split in every line, or in none",
+        ),
+        (
+            '{"path": "a", "label": 1}\n{"path": "b", "label": 1, "split": "train"}',
+            "line 1 has no column 'split', but line 2 has;",
+        ),
     ],
 )
 def test_what_is_wrong_with_json(tmp_path, text, said):
@@ -163,6 +207,15 @@ def test_a_list_that_is_not_there(tmp_path):
         read_table(CONFIG, tmp_path / "gone.csv")
     with pytest.raises(UsageError, match="Is a directory"):
         read_table(CONFIG, tmp_path)
+    with pytest.raises(UsageError, match="File name too long"):
+        read_table(CONFIG, tmp_path / ("x" * 300))
+
+
+def test_a_list_that_cannot_be_reached(open_place, locked):
+    (open_place / "list.csv").write_text("path,label\na,x\n")
+    said = r"list\.csv cannot be read: Permission denied"
+    with locked(open_place, 0o444), pytest.raises(UsageError, match=said):
+        read_table(CONFIG, open_place / "list.csv")
 
 
 @pytest.mark.parametrize(
@@ -172,8 +225,38 @@ def test_a_file_has_one_name(tmp_path, spelled):
     text = f"path,label\na/b.jpg,x\n{spelled.format(root=tmp_path)},x\n"
     found = read(tmp_path, text)
     assert pairs(found) == [("a/b.jpg", "x")] * 2
-    with pytest.raises(UsageError, match=r"a/b\.jpg is labelled 'y', but 'x' in a line before"):
+    with pytest.raises(UsageError, match=r"a/b\.jpg is labelled 'y', but 'x' in line 2"):
         read(tmp_path, text.removesuffix("x\n") + "y\n")
+
+
+@pytest.mark.parametrize("spelled", ["{top}/p/cat/0.png", "../link/cat/0.png", "own/0.png"])
+@pytest.mark.parametrize("first", ["../p/cat/0.png", "{top}/p/cat/0.png"])
+def test_a_file_beside_the_folder_has_one_name(tmp_path, first, spelled):
+    """That which comes first, also where links lead there."""
+    (tmp_path / "p/cat").mkdir(parents=True)
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "link").symlink_to("p")
+    (tmp_path / "lists/own").symlink_to(tmp_path / "p/cat")
+    one, other = (name.format(top=tmp_path) for name in (first, spelled))
+    text = f"path,label,split\n{one},x,train\n{other},x,val\n"
+    found = read(tmp_path / "lists", text)
+    assert [listed.paths for listed in found.splits.values()] == [[one], [one]]
+    assert found.notes == [f"listed more than once: 1 files, first {one} (in train and val)"]
+    with pytest.raises(UsageError, match="is labelled 'y', but 'x' in line 2; keep one of them"):
+        read(tmp_path / "lists", text.replace("x,val", "y,val"))
+
+
+@pytest.mark.parametrize("path", ["gs://a/b.png", "http://x.org/a.png", "s3://b/a.png"])
+def test_paths_on_no_local_disk(tmp_path, path):
+    said = f"line 2: {path} is not local; copy it to a local disk first"
+    with pytest.raises(UsageError, match=said):
+        read(tmp_path, f"path,label\n{path},x\n")
+
+
+def test_a_local_path_may_look_like_one_that_is_not(tmp_path):
+    (tmp_path / "ab:").mkdir()
+    (tmp_path / "ab:/1.png").touch()
+    assert pairs(read(tmp_path, "path,label\nab:/1.png,x\n")) == [("ab:/1.png", "x")]
 
 
 @pytest.fixture
