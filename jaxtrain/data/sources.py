@@ -12,11 +12,11 @@ from jaxtrain.config.choices import unknown
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data import idx
 from jaxtrain.data.arrays import ArraysSource
+from jaxtrain.data.local import data_path
 from jaxtrain.data.own import csv_source, folder_source
 from jaxtrain.data.split import ArraySplit, Progress, RawSplit, Split
 from jaxtrain.data.synthetic import Synthetic
 from jaxtrain.errors import UsageError, some
-from jaxtrain.files import expanded
 
 
 class Source(Protocol):
@@ -194,7 +194,7 @@ def _mnist(config: DataConfig, progress: Progress) -> IdxFolder:
 def _idx(config: DataConfig, progress: Progress) -> IdxFolder:
     if config.path is None:
         raise UsageError("data.source=idx needs data.path, the folder of its IDX files")
-    return IdxFolder(expanded(config.path))
+    return IdxFolder(data_path(config.path))
 
 
 def _tfds(config: DataConfig, progress: Progress) -> Source:

@@ -114,10 +114,11 @@ def open_arrays(path: Path) -> Arrays:
         UsageError: it is neither an `.npz` file nor a folder, or cannot be read, or of a folder
             two files are for one array.
     """
-    if path.is_dir():
-        return _Folder(path)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe may wait for ever
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            return _Folder(path)
+        if not stat.S_ISREG(mode):  # opening a pipe may wait for ever
             raise UsageError(f"data.path={path} is no regular file; copy the arrays into one")
         with path.open("rb") as file:
             is_archive = zipfile.is_zipfile(file)

@@ -15,12 +15,12 @@ from jaxtrain.data.arrays.labels import Labels, parse_class_names, parse_labels
 from jaxtrain.data.arrays.names import by_role
 from jaxtrain.data.arrays.rounding import check_rounding
 from jaxtrain.data.examples import is_image, shape_text
+from jaxtrain.data.local import data_path
 from jaxtrain.data.own import cut
 from jaxtrain.data.own.found import normal
-from jaxtrain.data.own.parts import cut_note, no_split, parts_of
+from jaxtrain.data.own.parts import cut_note, no_split, parts_of, parts_there
 from jaxtrain.data.split import ArraySplit, Split, Subset
 from jaxtrain.errors import UsageError, some
-from jaxtrain.files import expanded
 
 _CUT: Final = ("train", "val")
 
@@ -58,7 +58,7 @@ class ArraysSource:
         self._config = config
         given = config.class_names
         self._given = None if given is None else tuple(map(normal, given))
-        self._files = open_arrays(expanded(config.path))
+        self._files = open_arrays(data_path(config.path))
         self._place = str(self._files.path)
         named = by_role(self._files.names, self._place)
         self._pairs = named.pairs
@@ -101,9 +101,9 @@ class ArraysSource:
             if len(parts) > 1:
                 return whole
             return Subset(name, whole, np.flatnonzero(self._is_val == (parts == ["val"])))
+        if len(parts) == 1:
+            return self._whole(parts[0], name)
         splits = [self._whole(part, part) for part in parts]
-        if len(splits) == 1:
-            return splits[0]
         shapes = {split.image_shape: split for split in splits}
         if len(shapes) > 1:
             said = " but ".join(f"{s.name} {shape_text(shape)}" for shape, s in shapes.items())
@@ -112,7 +112,7 @@ class ArraysSource:
 
     def _parts(self, name: str) -> list[str]:
         """The splits of a text with + between them."""
-        parts = parts_of(name)
+        parts = parts_there(name, self.split_names)
         for part in parts:
             if part not in self.split_names:
                 raise no_split(
@@ -215,13 +215,20 @@ class ArraysSource:
                 raise self._unknown(unknown[0], f"split {split} has")
             return np.array([numbered[name] for name in there.tolist()], np.int32)[inverse]
         own = self._own_names
+        where = self._files.where(self._pairs[split].labels)
+        if (below := np.flatnonzero(labels.values < 0)).size:
+            raise UsageError(
+                f"{where} holds {labels.values[below[0]]} at index {below[0]}, as {below.size:,} "
+                f"of its {len(labels.values):,} labels are below 0, but class numbers start at 0; "
+                "number the classes, as by np.unique(y, return_inverse=True)"
+            )
         if own is None or own == names:
             return labels.values.astype(np.int32, copy=False)
-        bad = np.flatnonzero((labels.values < 0) | (labels.values >= len(own)))
+        bad = np.flatnonzero(labels.values >= len(own))
         if bad.size:
             raise UsageError(
-                f"{self._files.where(self._pairs[split].labels)} holds {labels.values[bad[0]]} at "
-                f"index {bad[0]}, but there are {len(own)} class names; mend the label"
+                f"{where} holds {labels.values[bad[0]]} at index {bad[0]}, but there are "
+                f"{len(own)} class names; mend the label"
             )
         return np.array([numbered[name] for name in own], np.int32)[labels.values]
 

@@ -74,6 +74,7 @@ class _Notes:
 def _entries(folder: str | Path) -> list["os.DirEntry[str]"]:
     """What is not hidden in a folder, sorted."""
     try:
+        os.stat(os.path.join(folder, os.curdir))  # or no folder in it could be told from a file
         with os.scandir(folder) as entries:
             return sorted((each for each in entries if each.name[0] != "."), key=lambda e: e.name)
     except OSError as error:

@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 from jaxtrain.config.schema import DataConfig
 from jaxtrain.data.decode import rgb
+from jaxtrain.data.local import data_path
 from jaxtrain.data.own import cut
 from jaxtrain.data.own.files import FileSplit
 from jaxtrain.data.own.folder import find_images
 from jaxtrain.data.own.found import Found, Listed, identity, normal
 from jaxtrain.data.own.known import Known
-from jaxtrain.data.own.parts import cut_note, no_split, parts_of
+from jaxtrain.data.own.parts import cut_note, no_split, parts_there
 from jaxtrain.data.own.scan import look_at
 from jaxtrain.data.own.table import read_table
 from jaxtrain.data.split import LeftOut, Progress
 from jaxtrain.errors import UsageError, some
-from jaxtrain.files import expanded
 
 _CHANNELS = 3
 
@@ -100,7 +100,7 @@ class FileSource:
             self._root,
             [listed.paths[row] for row in good],
             labels[good],
-            [results[row].digest for row in good],
+            [results[row] for row in good],
             channels=self._config.channels or _CHANNELS,
             background=rgb(self._config.background),
             origin=self._origin,
@@ -121,7 +121,7 @@ class FileSource:
 
     def _listed(self, name: str) -> Listed:
         """The files of splits with + between them."""
-        parts = parts_of(name)
+        parts = parts_there(name, self._splits)
         for part in parts:
             if part not in self._splits:
                 notes = "".join(f" ({note})" for note in self._found_notes)
@@ -143,12 +143,13 @@ class FileSource:
     def _labels(self, name: str, listed: Listed) -> NDArray[np.int32]:
         if self.class_names is None:
             numbers = np.array(listed.labels, np.int64)
-            limits = np.iinfo(np.int32)
-            bad = np.flatnonzero((numbers < limits.min) | (numbers > limits.max))
+            largest = np.iinfo(np.int32).max
+            bad = np.flatnonzero((numbers < 0) | (numbers > largest))
             if bad.size:
                 raise UsageError(
                     f"{self._origin}: the label {numbers[bad[0]]} of {listed.paths[bad[0]]} is no "
-                    "class number"
+                    f"class number, as class numbers start at 0 and end at {largest:,}; number "
+                    "the classes anew, or give their names as labels"
                 )
             return numbers.astype(np.int32)
         numbered = {label: number for number, label in enumerate(self.class_names)}
@@ -221,4 +222,4 @@ def csv_source(config: DataConfig, progress: Progress) -> FileSource:
 def _path(config: DataConfig, what: str) -> Path:
     if config.path is None:
         raise UsageError(f"data.source={config.source} needs data.path, {what}")
-    return expanded(config.path)
+    return data_path(config.path)

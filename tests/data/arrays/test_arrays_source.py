@@ -125,11 +125,12 @@ def test_a_lone_pair_that_is_too_small_to_cut(tmp_path, size):
     """An example of each class is for training in any case."""
     path = save(tmp_path, "npz", x=rows(0, size), y=np.arange(size))
     assert source(path).open("train").size == size
-    for name in ("val", "train+val"):
-        assert refused(path, name, val_share=0.5) == (
-            f"there is no split 'val' in {path}; its splits: train ({size} examples), too few to "
-            "cut data.val_share=0.5 from; raise it, or give more examples"
-        )
+    assert refused(path, "val", val_share=0.5) == (
+        f"there is no split 'val' in {path}; its splits: train ({size} examples), too few to "
+        "cut data.val_share=0.5 from; raise it, or give more examples; train+val is all of them"
+    )
+    both = source(path, val_share=0.5).open("train+val")
+    assert (both.name, both.size) == ("train+val", size)
     assert refused(path, "test").endswith("and some of them together as in train+val")
 
 
@@ -227,6 +228,19 @@ def test_names_are_composed_on_both_sides(tmp_path):
     path = save(tmp_path, "npz", x=rows(0, 2), y=np.array(["caf\u00e9", "bar"]))
     opened = source(path, class_names=("cafe\u0301", "bar"), val_share=0.01)
     assert opened.open("train").labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("own", [{}, {"class_names": ["a", "b"]}])
+def test_numbers_of_classes_start_at_0(tmp_path, form, own):
+    arrays = {"x": rows(0, 40), "y": np.arange(40) % 2 * -2 + 1.0}
+    path = save(tmp_path, form, **arrays, **own)
+    for name in ("train", "train+val"):
+        said = refused(path, name)
+        assert f"{path}" in said
+        assert "holds -1 at index 1, as 20 of its 40 labels are below 0, but class numbers" in said
+        assert "start at 0; number the classes, as by np.unique(y, return_inverse=True)" in said
+    if not own:  # they may be names
+        assert source(path, class_names=("-1", "1")).open("train+val").labels[:2].tolist() == [1, 0]
 
 
 def test_columns_say_how_many_classes_there_are(tmp_path):
@@ -340,6 +354,13 @@ def test_pipes_and_devices_are_not_opened(tmp_path):
     np.save(tmp_path / "x.npy", rows(0, 2))
     (tmp_path / "arrays" / "x.npy").symlink_to(tmp_path / "x.npy")
     assert source(path).open("train").size == 2
+
+
+def test_a_file_that_cannot_be_reached(open_place, locked):
+    path = save(open_place, "npz", x=rows(0, 2), y=np.arange(2))
+    with locked(open_place, 0o444):
+        assert f"data.path={path} cannot be read: Permission denied" in refused(path)
+    assert "cannot be read: File name too long" in refused(str(open_place / ("x" * 300)))
 
 
 def test_two_files_of_one_array(tmp_path):

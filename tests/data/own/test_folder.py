@@ -170,6 +170,16 @@ def test_a_folder_that_is_not_there(tmp_path):
         find_images(fill(tmp_path, "file") / "file")
 
 
+@pytest.mark.parametrize("top", ["", "train"])
+@pytest.mark.parametrize("mode", [0o444, 0o111])
+def test_a_folder_that_may_not_be_searched_or_not_be_listed(open_place, locked, top, mode):
+    """Where it may not be searched, its folders cannot be told from files."""
+    fill(open_place, "train/a/1.jpg", "val/a/1.jpg")
+    said = f"{open_place / top} cannot be read: Permission denied"
+    with locked(open_place / top, mode), pytest.raises(UsageError, match=said):
+        find_images(open_place)
+
+
 def test_a_class_whose_name_is_no_text(tmp_path):
     folder = os.fsencode(tmp_path) + b"/caf\xe9"
     os.mkdir(folder)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxtrain.data.own.parts import no_split, parts_of
+from jaxtrain.data.own.parts import no_split, parts_of, parts_there
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,16 @@ def test_a_split_that_is_not_there():
 def test_too_few_to_cut_is_said_where_that_is_why_there_is_no_val():
     assert said("val", {"train": 3}) == (
         "there is no split 'val' in photos; its splits: train (3 images), too few to cut "
-        "data.val_share=0.25 from; raise it, or give more images"
+        "data.val_share=0.25 from; raise it, or give more images; train+val is all of them"
     )
     others = (("val", {"train": 3, "test": 1}), ("val", {"test": 1}), ("x", {"train": 3}))
     for part, there in others:
         assert said(part, there).endswith("and some of them together as in train+val")
+
+
+def test_train_and_val_are_all_where_there_was_too_little_to_cut():
+    for name in ("train+val", "val+train"):
+        assert parts_there(name, ["train"]) == ["train"]
+    others = (("val", ["train"]), ("train+val", ["train", "test"]), ("val+x", ["train"]))
+    for name, there in others:
+        assert parts_there(name, there) == parts_of(name)

@@ -174,6 +174,42 @@ def test_too_few_to_cut(photos):
     said = r"train \(2 images\), too few to cut data\.val_share=0\.1 from; raise it, or give more "
     with pytest.raises(UsageError, match=said):
         data.open_dataset(config)
+    with pytest.raises(UsageError, match=said):
+        data.open_split(config, "val", ("a", "b"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "folder"])
+def test_all_of_too_few_to_cut(photos, kind):
+    """As to evaluate a model on another folder."""
+    config = write_list(photos / "list.csv", ["ant/0.png,a", "bee/1.png,b"])
+    if kind == "folder":
+        for name, each in (("a", 0), ("b", 1)):
+            write_image(photos.parent / "few" / name / "x.png", each)
+        config = folder(photos.parent / "few", image_size=(4,))
+    split = data.open_split(config, "train+val", ("a", "b"))
+    assert split.name == "train+val"
+    assert numbers(split) == [0, 1]
+
+
+@pytest.mark.parametrize("class_names", [None, ("x", "y")])
+def test_numbers_of_classes_start_at_0(photos, class_names):
+    rows = [f"{CLASSES[each % 3]}/{each}.png,{each % 2 * 2 - 1}" for each in range(60)]
+    config = write_list(photos / "list.csv", rows)
+    config = DataConfig(**{**vars(config), "class_names": class_names})
+    said = r"list\.csv: the label -1 of ant/0\.png is no class number, as class numbers start at 0"
+    with pytest.raises(UsageError, match=said):
+        data.open_dataset(config)
+    names = DataConfig(**{**vars(config), "class_names": ("-1", "1")})
+    assert data.open_dataset(names).train.labels.min() == 0
+
+
+@pytest.mark.parametrize("source", ["folder", "csv", "arrays", "idx"])
+@pytest.mark.parametrize("path", ["gs://a/b", "http://x.org/a"])
+def test_data_on_no_local_disk(source, path):
+    with pytest.raises(UsageError) as error:
+        data.open_dataset(DataConfig(source=source, path=path))
+    expected = f"data.path={path} is not local; copy it to a local disk first"
+    assert str(error.value) == expected
 
 
 @pytest.mark.parametrize("bad", ["empty", "half", "text", "missing"])
