@@ -3,14 +3,16 @@
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from jaxtrain.errors import DataError, UsageError
 
 # More than an image of `decode.MAX_PIXELS` takes: 16 bits of 4 channels are 0.7 GB.
 _MAX_FILE_BYTES: Final = 2**30
+
+_T = TypeVar("_T")
 
 
 def suffix_of(path: str) -> str:
@@ -77,11 +79,25 @@ def content_of(path: str) -> bytes:
     Raises:
         DataError: it cannot be read, or cannot be an image's.
     """
+    return _opened(path, _content)
+
+
+def beginning_of(path: str, size: int) -> tuple[bytes, os.stat_result]:
+    """The first bytes of a file, at most `size`, and its status after they were read.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    return _opened(path, lambda descriptor: (_read(descriptor, size), os.fstat(descriptor)))
+
+
+def _opened(path: str, read: Callable[[int], _T]) -> _T:
+    """What is read from a file's descriptor."""
     try:
         # One that is no file at all, as a pipe, is not waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            return _content(descriptor)
+            return read(descriptor)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -97,8 +113,12 @@ def _content(descriptor: int) -> bytes:
             f"the file has {status.st_size:,} bytes, more than the {_MAX_FILE_BYTES:,} "
             "that an image may have"
         )
-    content = os.read(descriptor, status.st_size)
+    return _read(descriptor, status.st_size)
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    content = os.read(descriptor, size)
     # A file system may hand over less at a time.
-    while len(content) < status.st_size and (more := os.read(descriptor, status.st_size)):
+    while len(content) < size and (more := os.read(descriptor, size - len(content))):
         content += more
     return content

@@ -11,21 +11,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.data.decode import PixelBox, decode, decode_part
-from jaxtrain.data.listing import content_of
+from jaxtrain.data.listing import beginning_of, content_of
 from jaxtrain.data.own.found import identity
+from jaxtrain.data.own.known import Result, digest_of, state_of
 from jaxtrain.data.split import Identity, LeftOut, RawSplit
 from jaxtrain.errors import DataError
 
 
+class _ChangedError(DataError):
+    """A file does not hold what it held when it was looked at; the message names it."""
+
+
 class FileSplit(RawSplit):
     """Images in files, of any size.
+
+    What is read of a file is what it held when it was looked at: that is what the fingerprint and
+    the identities stand for.
 
     Args:
         name: the split's name.
         root: the folder that paths count from.
         paths: the files.
         labels: int32 `[n]`, the class of each.
-        digests: hash of the content of each.
+        results: what came of looking at each.
         channels: channels that they are decoded to: 1, 3 or 4.
         background: colour behind what is transparent.
         origin: where the labels come from, for messages.
@@ -38,7 +46,7 @@ class FileSplit(RawSplit):
         root: Path,
         paths: Sequence[str],
         labels: NDArray[np.int32],
-        digests: Sequence[bytes],
+        results: Sequence[Result],
         *,
         channels: int,
         background: tuple[int, int, int],
@@ -54,7 +62,8 @@ class FileSplit(RawSplit):
         self.left_out = left_out
         self._root = str(root)
         self._paths = paths
-        self._digests = digests
+        self._digests = [result.digest for result in results]
+        self._states = np.array([result.state for result in results], np.int64)
         self._background = background
 
     def file_of(self, index: int) -> str:
@@ -70,9 +79,8 @@ class FileSplit(RawSplit):
     def decode(self, index: int, enough: tuple[int, int] | None = None) -> NDArray[np.uint8]:
         """Reads and decodes one image `[h, w, channels]`; see `RawSplit`."""
         with self._named(index) as path:
-            return decode(
-                content_of(path), self.channels, background=self._background, enough=enough
-            )
+            content = self._content(index, path)
+            return decode(content, self.channels, background=self._background, enough=enough)
 
     def decode_part(
         self,
@@ -82,13 +90,29 @@ class FileSplit(RawSplit):
     ) -> NDArray[np.uint8]:
         """Reads one image and decodes a part of it; see `RawSplit`."""
         with self._named(index) as path:
+            content = self._content(index, path)
             return decode_part(
-                content_of(path),
-                self.channels,
-                choose,
-                background=self._background,
-                enough=enough,
+                content, self.channels, choose, background=self._background, enough=enough
             )
+
+    def _content(self, index: int, path: str) -> bytes:
+        """All bytes of a file, those that its digest was made of.
+
+        Raises:
+            _ChangedError: they are not there any more.
+            DataError: it cannot be read.
+        """
+        state = tuple(self._states[index].tolist())
+        # Whoever writes to a file while it is read has changed its state by the end.
+        content, status = beginning_of(path, state[0])
+        if state_of(status) == state:
+            return content
+        content = content_of(path)
+        if digest_of(content) != self._digests[index]:  # else it was but touched, or copied
+            raise _ChangedError(
+                f"{path} has changed since this run looked at it; start the run again"
+            )
+        return content
 
     @contextlib.contextmanager
     def _named(self, index: int) -> Iterator[str]:
@@ -96,6 +120,8 @@ class FileSplit(RawSplit):
         path = self.file_of(index)
         try:
             yield path
+        except _ChangedError:
+            raise
         except DataError as error:
             raise DataError(
                 f"{path}: {error}; mend or remove it, or set data.on_bad_file=skip for a new run"

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import io
 import json
 import os
@@ -22,6 +23,10 @@ _NAME: Final = "jaxtrain-files.npz"
 DIGEST_BYTES: Final = 16
 _KEEP_SECONDS: Final = 60
 
+# Of a file: its size in bytes, when it had been modified, and when it or its place had been
+# changed, in nanoseconds since 1970.
+State = tuple[int, int, int]
+
 
 class Result(NamedTuple):
     """What came of reading a file.
@@ -29,10 +34,12 @@ class Result(NamedTuple):
     Attributes:
         error: why it cannot be read, or be decoded if that was tried, in one line; None: it can be.
         digest: hash of its content, 16 bytes; empty if it cannot be read.
+        state: that of the file when it was read; zeros if it cannot be read.
     """
 
     error: str | None
     digest: bytes
+    state: State = (0, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,20 +47,22 @@ class Seen:
     """A file as it was when it was read.
 
     Attributes:
-        state: its size in bytes, when it had been modified, and when it or its place had been
-            changed, in nanoseconds since 1970.
         decoded: whether it was decoded too.
         result: what came of it.
     """
 
-    state: tuple[int, int, int]
     decoded: bool
     result: Result
 
 
-def state_of(status: os.stat_result) -> tuple[int, int, int]:
-    """`Seen.state`; the last of it changes even where a program sets the time of modification."""
+def state_of(status: os.stat_result) -> State:
+    """The last of it changes even where a program sets the time of modification."""
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def digest_of(content: bytes) -> bytes:
+    """`Result.digest`."""
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
 
 
 class Known:
@@ -89,9 +98,10 @@ class Known:
         """
         for each in (self._found, *self._stored):
             seen = each.get(path)
-            if seen is None or seen.state != state_of(status) or (decoded and not seen.decoded):
+            if seen is None or (decoded and not seen.decoded):
                 continue
-            return seen.result if decoded else Result(None, seen.result.digest)
+            if seen.result.state == state_of(status):
+                return seen.result if decoded else seen.result._replace(error=None)
         return None
 
     def add(self, path: str, seen: Seen) -> None:
@@ -134,7 +144,7 @@ def _dump(seen: dict[str, Seen]) -> bytes:
         content,
         header=np.frombuffer(header.encode(), np.uint8),
         paths=np.frombuffer(b"\0".join(map(os.fsencode, seen)), np.uint8),
-        states=np.array([one.state for one in files], np.int64),
+        states=np.array([one.result.state for one in files], np.int64),
         decoded=np.array([one.decoded for one in files], bool),
         digests=np.frombuffer(digests, np.uint8),
     )
@@ -157,8 +167,8 @@ def _load(place: Path) -> dict[str, Seen]:
         seen = {}
         for row, path in enumerate(paths):
             digest = digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES]
-            result = Result(errors.get(row) if decoded[row] else None, digest)
-            seen[path] = Seen(states[row], decoded[row], result)
+            result = Result(errors.get(row) if decoded[row] else None, digest, states[row])
+            seen[path] = Seen(decoded[row], result)
         return seen
     except Exception:  # any damage ends here; the archive has a checksum of each array
         return {}

@@ -1,13 +1,12 @@
 """Files read, and decoded to find bad ones: opening is not enough, half a JPEG opens."""
 
-import hashlib
 import os
 from collections.abc import Sequence
 from typing import Final
 
 from jaxtrain.data.decode import decode
 from jaxtrain.data.listing import content_of
-from jaxtrain.data.own.known import DIGEST_BYTES, Known, Result, Seen, state_of
+from jaxtrain.data.own.known import Known, Result, Seen, digest_of, state_of
 from jaxtrain.data.split import Progress
 from jaxtrain.data.threads import workers
 from jaxtrain.errors import DataError
@@ -72,6 +71,6 @@ def _one(known: Known, path: str, *, decoded: bool) -> Result:
             decode(content, _CHANNELS)
         except DataError as error:
             problem = str(error)
-    result = Result(problem, hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest())
-    known.add(path, Seen(state_of(status), decoded, result))
+    result = Result(problem, digest_of(content), state_of(status))
+    known.add(path, Seen(decoded, result))
     return result
