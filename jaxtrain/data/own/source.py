@@ -146,10 +146,12 @@ class FileSource:
             largest = np.iinfo(np.int32).max
             bad = np.flatnonzero((numbers < 0) | (numbers > largest))
             if bad.size:
+                number = numbers[bad[0]]
+                limit = "start at 0" if number < 0 else f"end at {largest:,}"
                 raise UsageError(
-                    f"{self._origin}: the label {numbers[bad[0]]} of {listed.paths[bad[0]]} is no "
-                    f"class number, as class numbers start at 0 and end at {largest:,}; number "
-                    "the classes anew, or give their names as labels"
+                    f"{self._origin}: the label {number} of {listed.paths[bad[0]]} is no class "
+                    f"number, as class numbers {limit}; number the classes 0, 1, ..., or give "
+                    "their names as labels"
                 )
             return numbers.astype(np.int32)
         numbered = {label: number for number, label in enumerate(self.class_names)}

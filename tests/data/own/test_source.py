@@ -199,6 +199,9 @@ def test_numbers_of_classes_start_at_0(photos, class_names):
     said = r"list\.csv: the label -1 of ant/0\.png is no class number, as class numbers start at 0"
     with pytest.raises(UsageError, match=said):
         data.open_dataset(config)
+    too_large = write_list(photos / "large.csv", ["ant/0.png,0", f"bee/1.png,{2**31}"])
+    with pytest.raises(UsageError, match=r"of bee/1\.png .* class numbers end at 2,147,483,647; "):
+        data.open_dataset(too_large)
     names = DataConfig(**{**vars(config), "class_names": ("-1", "1")})
     assert data.open_dataset(names).train.labels.min() == 0
 
