@@ -1,11 +1,15 @@
-"""Expected errors and the exit status of each.
+"""Expected errors, the exit status of each, and what words for a person are made of.
 
 Every message is one line that names the value, the limit and the fix. The command line prints it
 without a traceback and exits with `status`; anything that is not a `JaxtrainError` is a fault of
 ours and exits with 1.
 """
 
+import unicodedata
 from collections.abc import Sequence
+
+# Controls, marks of direction, halves of characters, ends of lines and of paragraphs.
+_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 class JaxtrainError(Exception):
@@ -87,5 +91,6 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+        each.encode("unicode_escape").decode() if unicodedata.category(each) in _STEERING else each
+        for each in text
     )

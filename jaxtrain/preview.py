@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,7 @@ from jaxtrain import data, grid
 from jaxtrain.augment import partners
 from jaxtrain.data.examples import is_image, shape_text
 from jaxtrain.errors import UsageError
-from jaxtrain.files import atomic_write_bytes
+from jaxtrain.files import atomic_write_bytes, behind_links
 from jaxtrain.keys import step_key
 from jaxtrain.normalise import unit_interval
 from jaxtrain.setup import Run
@@ -89,7 +88,7 @@ def write(run: Run, step: int, path: Path) -> dict[str, Any]:
     pictures = [shown.before, shown.after] if shown.changes else [shown.after]
     captions = [(name,) for name in shown.captions(run.dataset.class_names)]
     content = grid.png(layout, heading, captions, zip(*pictures, strict=True))
-    atomic_write_bytes(Path(os.path.realpath(path)), content)  # a link stays one
+    atomic_write_bytes(behind_links(path), content)
     return {
         "file": str(path),
         "step": step,

@@ -17,5 +17,6 @@ def test_some_names_stand_for_all(names, most, text):
 
 
 def test_what_is_printable_stays_and_the_rest_is_escaped():
-    assert printable("Ä 猫 e\u0301") == "Ä 猫 e\u0301"
+    for text in ("Ä 猫 e\u0301", "9.41\u202fAM\u3000x\xa0y"):
+        assert printable(text) == text
     assert printable("a\nb\x1b[31m\u202e\udcff") == r"a\nb\x1b[31m\u202e\udcff"

@@ -18,6 +18,8 @@ COMMITTED = "commit_success.txt"
 def context(*, alone: bool = False) -> ocp.Context:
     """Orbax's options: `meta` is JSON, so that a person can read it.
 
+    From the first call on nothing is said of what Orbax leaves behind after a failure.
+
     Args:
         alone: not to wait for other processes: reading needs none of them, and one that fails
             would leave them waiting.

@@ -95,7 +95,7 @@ def _opened(path: str, read: Callable[[int], _T]) -> _T:
     """What is read from a file's descriptor."""
     try:
         # One that is no file at all, as a pipe, is not waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             return read(descriptor)
         finally:

@@ -2,7 +2,7 @@
 
 from jaxtrain.files.cache import places_for, user_cache
 from jaxtrain.files.folder import atomic_folder, bring_back, writing
-from jaxtrain.files.places import AnyPath, absolute, explained, is_bucket, place
+from jaxtrain.files.places import AnyPath, absolute, behind_links, explained, is_bucket, place
 from jaxtrain.files.temporary import (
     beside,
     beside_pattern,
@@ -25,6 +25,7 @@ __all__ = [
     "atomic_write_bytes",
     "atomic_write_json",
     "atomic_write_text",
+    "behind_links",
     "beside",
     "beside_pattern",
     "bring_back",

@@ -55,6 +55,11 @@ def place(path: str | AnyPath) -> AnyPath:
     return connect(found["place"])
 
 
+def behind_links(path: pathlib.Path) -> pathlib.Path:
+    """Where a file lies: what is written there leaves a link to it a link."""
+    return pathlib.Path(os.path.realpath(path))
+
+
 def absolute(path: AnyPath) -> AnyPath:
     """`path.absolute()`; a place in a bucket is that already, which epath does not know."""
     return path if is_bucket(path) else path.absolute()

@@ -44,7 +44,7 @@ def unique_beside(path: Path) -> Path:
 
 
 def beside_pattern(name: str, suffix: str = "tmp") -> re.Pattern[str]:
-    """What the names of `unique_beside` match, and no others.
+    """What the names of `unique_beside` match.
 
     Args:
         name: a regular expression of the name that the file or folder is to have.

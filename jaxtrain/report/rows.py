@@ -18,7 +18,7 @@ from typing import IO, Any, Final, Protocol
 import numpy as np
 
 from jaxtrain.errors import CheckpointError, UsageError
-from jaxtrain.files import beside, temporary
+from jaxtrain.files import behind_links, beside, temporary
 
 _SUFFIXES: Final = (".csv", ".jsonl")
 
@@ -127,7 +127,7 @@ def check_rows_file(path: Path) -> None:
         raise UsageError(f"{path} is a folder; name a file for the rows")
     if os.path.exists(path) and not os.path.isfile(path):
         raise UsageError(f"{path} is no regular file; name one for the rows")
-    place = _place(path)
+    place = behind_links(path)
     try:
         if stat.S_ISLNK(os.lstat(place).st_mode):
             raise UsageError(f"{path} is a link that leads in a circle; name a file for the rows")
@@ -181,7 +181,7 @@ def open_rows(path: Path, *, top_k: int, with_label: bool = False) -> Iterator[R
         CheckpointError: the file cannot be written for another reason, such as a full disk.
     """
     check_rows_file(path)
-    path = _place(path)
+    path = behind_links(path)
     is_csv = path.suffix.lower() == ".csv"
     text: RowText = CsvText(top_k=top_k, with_label=with_label) if is_csv else JsonText()
     with temporary(beside(path)) as place:
@@ -196,11 +196,6 @@ def open_rows(path: Path, *, top_k: int, with_label: bool = False) -> Iterator[R
                 file.close()
         with _explained(path):
             os.replace(place, path)
-
-
-def _place(path: Path) -> Path:
-    """Where a file lies: a link to it stays one."""
-    return Path(os.path.realpath(path))
 
 
 def _opened(path: Path, place: Path) -> IO[bytes]:

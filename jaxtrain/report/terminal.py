@@ -99,7 +99,7 @@ class TerminalConsole(rich.console.RenderHook):
         return [ERASE, *renderables, WRAP_OFF, bar, back]
 
     def message(self, text: str) -> None:
-        """Prints a line above the bar, as it is: never broken, so that it can be copied."""
+        """Prints a line above the bar: never broken, so that it can be copied."""
         self._console.print(rich.text.Text(printable(text)), soft_wrap=True)
 
     def train(self, progress: Progress) -> None:
@@ -153,7 +153,7 @@ class TerminalConsole(rich.console.RenderHook):
             self._unshown = None
 
     def _print(self, text: str, style: str = "") -> None:
-        self._console.print(rich.text.Text(text, style))
+        self._console.print(rich.text.Text(printable(text), style))
 
     def _redraw(self) -> None:
         self._console.print(end="")

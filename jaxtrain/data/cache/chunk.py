@@ -6,6 +6,7 @@ import mmap
 import os
 import re
 import struct
+import time
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +26,9 @@ _END: Final = struct.Struct("<8sQQL")
 _MARK: Final = b"jaxtrain"
 _ROW: Final = np.dtype("<i8")
 _COLUMNS: Final = 4
+# How long to wait for a lock that somebody has for a moment.
+_TRIES: Final = 20
+_PAUSE_SECONDS: Final = 0.01
 # A digest, and what the name under which such a file is written matches.
 NAME: Final = re.compile(rf"[0-9a-f]{{32}}{re.escape(SUFFIX)}")
 TEMPORARY: Final = beside_pattern(NAME.pattern)
@@ -49,18 +53,30 @@ class Chunk:
         return self._content[start : start + height * width * channels].reshape(shape)
 
 
+def _share(file: BinaryIO) -> None:
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE_SECONDS)
+        except OSError:  # a disk without locks
+            return
+        else:
+            return
+
+
 def opened(path: Path, count: int) -> Chunk | None:
     """The chunk in a file; None: there is none, or not one that is whole and of `count` images.
 
-    It takes a file descriptor for as long as it is used, and a lock if the disk has locks.
+    It takes a file descriptor for as long as it is used, and a lock if the disk has locks. (Who
+    looks for old files has one for a moment.)
 
     Raises:
         OSError: it cannot be told, as where too many files are open.
     """
     try:
         with path.open("rb") as file:
-            with contextlib.suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            _share(file)
             # Has a copy of the descriptor, and the lock with it.
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (FileNotFoundError, PermissionError, ValueError):  # ValueError: it is empty

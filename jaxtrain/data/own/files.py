@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxtrain.data.decode import PixelBox, decode, decode_part
-from jaxtrain.data.listing import beginning_of, content_of
+from jaxtrain.data.listing import beginning_of
 from jaxtrain.data.own.found import identity
 from jaxtrain.data.own.known import Result, digest_of, state_of
 from jaxtrain.data.split import Identity, LeftOut, RawSplit
@@ -107,12 +107,12 @@ class FileSplit(RawSplit):
         content, status = beginning_of(path, state[0])
         if state_of(status) == state:
             return content
-        content = content_of(path)
-        if digest_of(content) != self._digests[index]:  # else it was but touched, or copied
-            raise _ChangedError(
-                f"{path} has changed since this run looked at it; start the run again"
-            )
-        return content
+        if status.st_size == state[0] and digest_of(content) == self._digests[index]:
+            return content  # it was but touched, or copied
+        raise _ChangedError(
+            f"{path} has changed since it was looked at; put it back, or start again (a training "
+            "run with --fresh)"
+        )
 
     @contextlib.contextmanager
     def _named(self, index: int) -> Iterator[str]:

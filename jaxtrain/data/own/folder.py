@@ -44,7 +44,7 @@ def find_images(root: Path) -> Found:
     if not any(listed.paths for listed in splits.values()):
         raise _no_images(root, names, notes)
     splits = {split: listed for split, listed in splits.items() if listed.paths}
-    return Found(root, splits, numbered=False, origin=str(root), notes=notes.all(), complete=True)
+    return Found(root, splits, numbered=False, origin=str(root), notes=notes.all())
 
 
 class _Notes:

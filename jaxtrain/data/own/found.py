@@ -42,7 +42,6 @@ class Found:
         numbered: whether all labels are whole numbers.
         origin: where the labels come from, for messages.
         notes: what a person should know, a line each.
-        complete: whether the root has no other image files of use.
     """
 
     root: Path
@@ -50,7 +49,6 @@ class Found:
     numbered: bool
     origin: str
     notes: Sequence[str]
-    complete: bool
 
 
 def normal(text: str) -> str:

@@ -74,11 +74,11 @@ class Known:
 
     Args:
         root: the folder.
-        there: all files of the folder, from the root, if that is known: what is kept of others is
-            dropped when something is added.
+        there: files of the folder, from the root: when something is added, it is looked whether
+            others are still there; what is kept of those that are gone is dropped.
     """
 
-    def __init__(self, root: Path, there: Collection[str] | None = None):
+    def __init__(self, root: Path, there: Collection[str] = ()):
         self.root = root
         self._there = there
         self._places = places_for(root, "files", _NAME)
@@ -122,11 +122,13 @@ class Known:
                 new, self._new = self._new, {}
             if not new:
                 return
-            there = None if self._there is None else frozenset(self._there)
+            there = frozenset(self._there)
             for place in self._places:
-                stored = _load(place)
-                if there is not None:
-                    stored = {path: seen for path, seen in stored.items() if path in there}
+                stored = {
+                    path: seen
+                    for path, seen in _load(place).items()
+                    if path in there or os.path.lexists(os.path.join(self.root, path))
+                }
                 content = _dump(stored | new)
                 with contextlib.suppress(OSError, JaxtrainError):  # without it, all is read again
                     place.parent.mkdir(parents=True, exist_ok=True)

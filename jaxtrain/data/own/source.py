@@ -49,7 +49,7 @@ class FileSource:
         self._progress = progress
         self._root = found.root
         listed = [path for each in found.splits.values() for path in each.paths]
-        self._known = Known(found.root, listed if found.complete else None)
+        self._known = Known(found.root, listed)
         self._origin = found.origin
         self._found_notes = found.notes
         self._splits = _with_val(found.splits, config.val_share)

@@ -82,9 +82,7 @@ def read_table(config: DataConfig, path: Path) -> Found:
             f"{path}, line {named[False]} has no column {config.split_column!r}, but line "
             f"{named[True]} has; name a split in every line, or in none"
         )
-    notes = _notes(splits)
-    # Other lists in the folder may name other files.
-    return Found(path.parent, splits, numbers, origin=str(path), notes=notes, complete=False)
+    return Found(path.parent, splits, numbers, origin=str(path), notes=_notes(splits))
 
 
 class _Row(NamedTuple):

@@ -67,7 +67,8 @@ def read(dataset: data.Dataset) -> list[int]:
 
 def said_of(path: Path) -> str:
     file = re.escape(str(path))
-    return rf"^[^\n]* of split train: {file} has changed since this run [^\n]*start the run again$"
+    said = r"has changed since it was looked at; put it back, [^\n]*--fresh\)"
+    return rf"^[^\n]* of split train: {file} {said}$"
 
 
 @pytest.mark.parametrize("by", ["photo", "text", "longer", "shorter"])
