@@ -6,7 +6,7 @@ import re
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,27 +84,36 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneGroupOneW
     return OneGroupOneWorker(config, log)
 
 
-@pytest.fixture
-def read_only() -> Iterator[Callable[[Path], Any]]:
-    """A context manager in which a folder and all in it cannot be written, by root neither."""
-
-    @contextlib.contextmanager
-    def protect(folder: Path) -> Iterator[None]:
-        modes = {path: path.stat().st_mode for path in [folder, *folder.rglob("*")]}
-        root = os.geteuid() == 0
-        for path in modes:
-            path.chmod(0o555 if path.is_dir() else 0o444)
+@contextlib.contextmanager
+def with_modes(modes: Mapping[Path, int]) -> Iterator[None]:
+    """Files and folders have these permissions, which count for root too."""
+    before = {path: path.stat().st_mode for path in modes}
+    root = os.geteuid() == 0
+    for path, mode in modes.items():
+        path.chmod(mode)
+    if root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
         if root:
-            os.seteuid(NOBODY)
-        try:
-            yield
-        finally:
-            if root:
-                os.seteuid(0)
-            for path, mode in modes.items():
-                path.chmod(mode)
+            os.seteuid(0)
+        for path, mode in before.items():
+            path.chmod(mode)
 
-    return protect
+
+@pytest.fixture
+def locked() -> Callable[[Path, int], Any]:
+    """A context manager in which a folder has the permissions given, for root too."""
+    return lambda folder, mode: with_modes({folder: mode})
+
+
+@pytest.fixture
+def read_only() -> Callable[[Path], Any]:
+    """A context manager in which a folder and all in it cannot be written, by root neither."""
+    return lambda folder: with_modes(
+        {path: 0o555 if path.is_dir() else 0o444 for path in [folder, *folder.rglob("*")]}
+    )
 
 
 @pytest.fixture

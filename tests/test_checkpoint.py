@@ -400,11 +400,8 @@ def test_answers_that_come_after_a_failed_read_are_not_spoken_of(tmp_path, monke
     assert [type(error) for error in said] == [ZeroDivisionError]
 
 
-def test_an_item_that_may_not_be_read_is_no_other_model(open_place, read_only):
+def test_an_item_that_may_not_be_read_is_no_other_model(open_place, locked):
     saved(open_place, [3])
-    model = open_place / "3" / "model"
-    model.chmod(0)
     said = "3/model: Permission denied; make it readable"
-    with read_only(open_place / "3" / "meta"), pytest.raises(CheckpointError, match=said):
+    with locked(open_place / "3" / "model", 0), pytest.raises(CheckpointError, match=said):
         checkpoint.restore_model(open_place, 3, abstract().model)
-    model.chmod(0o755)

@@ -1,15 +1,12 @@
-import contextlib
 import gzip
-import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-NOBODY = 65534
 CODES = {"uint8": 0x08, "int8": 0x09, "int16": 0x0B, "int32": 0x0C}
 
 
@@ -38,26 +35,6 @@ def idx_folder(tmp_path: Path) -> Callable[..., str]:
         return str(tmp_path)
 
     return write
-
-
-@pytest.fixture
-def locked() -> Callable[[Path, int], Any]:
-    """A context manager in which a folder has the permissions given, for root too."""
-
-    @contextlib.contextmanager
-    def lock(folder: Path, mode: int) -> Iterator[None]:
-        before, root = folder.stat().st_mode, os.geteuid() == 0
-        folder.chmod(mode)
-        if root:
-            os.seteuid(NOBODY)
-        try:
-            yield
-        finally:
-            if root:
-                os.seteuid(0)
-            folder.chmod(before)
-
-    return lock
 
 
 @pytest.fixture
