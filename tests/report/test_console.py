@@ -273,6 +273,15 @@ class TestTerminal:
         console.close()
         assert len(screen.lines) == 2
 
+    def test_names_do_not_steer_it(self, show):
+        console, screen = show()
+        console.evaluation(3, "a\x1b[2Jb", {"loss": 0.5, "accuracy": 0.5}, 9)
+        console.message("c\x1b[2Jd\ne")
+        console.close()
+        shown = "\n".join(screen.lines)
+        assert r"a\x1b[2Jb" in shown
+        assert r"c\x1b[2Jd\ne" in shown
+
     def test_the_cursor_is_never_hidden(self, show):
         console, screen = show()
         console.tick(progress(1234))

@@ -1,5 +1,6 @@
 import fcntl
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -61,3 +62,17 @@ def test_what_is_written_is_locked_from_the_beginning_to_the_end(tmp_path, monke
     assert all(len(there) == 1 and there[0].endswith(".tmp") for there in seen)
     assert names(tmp_path) == [path.name]
     assert chunk.opened(path, 3) is not None
+
+
+def test_a_lock_that_somebody_has_for_a_moment_is_waited_for(tmp_path):
+    prepared(tmp_path, Pictures(range(3)))
+    (path,) = tmp_path.iterdir()
+    looking = path.open("rb")
+    fcntl.flock(looking, fcntl.LOCK_EX)
+    timer = threading.Timer(0.05, looking.close)
+    timer.start()
+    images = chunk.opened(path, 3)
+    timer.join()
+    assert images is not None
+    with path.open("rb") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,8 +9,6 @@ import pytest
 from jaxtrain.data.own.folder import find_images
 from jaxtrain.errors import UsageError
 
-NOBODY = 65534
-
 
 def fill(root: Path, *names: str) -> Path:
     """Empty files: nothing looks into them."""
@@ -213,16 +211,8 @@ def test_links_that_lead_round_or_up_are_not_followed(tmp_path):
     }
 
 
-def test_a_folder_that_cannot_be_read(open_place):
+def test_a_folder_that_cannot_be_read(open_place, locked):
     fill(open_place / "photos", "train/a/1.jpg", "val/a/1.jpg")
-    (open_place / "photos/val").chmod(0o000)
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(NOBODY)
-    try:
-        with pytest.raises(UsageError, match="val cannot be read: Permission denied"):
-            find_images(open_place / "photos")
-    finally:
-        if root:
-            os.seteuid(0)
-        (open_place / "photos/val").chmod(0o755)
+    said = "val cannot be read: Permission denied"
+    with locked(open_place / "photos/val", 0), pytest.raises(UsageError, match=said):
+        find_images(open_place / "photos")
